@@ -7,7 +7,7 @@ import torch
 from kit.rank_pool import RankError, RankPool
 from trimtab.transport import primitives
 from trimtab.transport.group import Group
-from trimtab.transport.subgroup import Subset
+from trimtab.transport.subgroup import Subgroup
 from trimtab_api.catalogue import costs
 
 
@@ -17,9 +17,9 @@ def sum_in_rows_then_columns(group: Group, width: int):
     def job():
         transport = group.transport
         row, column = divmod(transport.rank, width)
-        rows = Subset(transport, range(row * width, (row + 1) * width))
+        rows = Subgroup(transport, range(row * width, (row + 1) * width))
         # Downwards, so that a rank's number in the subset is not its place in the order of all.
-        columns = Subset(transport, range(column, transport.size, width)[::-1])
+        columns = Subgroup(transport, range(column, transport.size, width)[::-1])
         before = transport.num_bytes
         value = torch.tensor([2.0**transport.rank])
         chain = primitives.ring_all_reduce(rows, [value])
@@ -58,7 +58,8 @@ def break_off(group: Group):
     def job() -> None:
         team = group.rank // 2
         own, across = (
-            Subset(group.transport, ranks) for ranks in ((2 * team, 2 * team + 1), (group.rank % 2, group.rank % 2 + 2))
+            Subgroup(group.transport, ranks)
+            for ranks in ((2 * team, 2 * team + 1), (group.rank % 2, group.rank % 2 + 2))
         )
         if group.rank == 3:
             own.abort(own.rank, "stands still")
@@ -86,4 +87,4 @@ class Alone:
 @pytest.mark.parametrize("ranks", [(0, 1), (2, 2), ()])
 def test_a_subset_holds_its_own_rank_and_each_once(ranks: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="each rank once"):
-        Subset(Alone(), ranks)
+        Subgroup(Alone(), ranks)

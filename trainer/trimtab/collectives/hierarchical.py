@@ -22,7 +22,7 @@ from trimtab.collectives.sparse_messages import sparse_or_dense as filled_pairs
 from trimtab.collectives.sparse_messages.pairs import Pairs
 from trimtab.transport.primitives import all_gather, ring_all_gather, ring_reduce_scatter, share
 from trimtab.transport.stopwatch import Stopwatch
-from trimtab.transport.subgroup import Subset
+from trimtab.transport.subgroup import Subgroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ class Hierarchy(Collective):
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
         assert isinstance(prepared, Accumulated)
         out, stopwatch, num_bytes = exchange.out, prepared.stopwatch, transport.num_bytes
-        host = Subset(transport, self._host)
+        host = Subgroup(transport, self._host)
         start, stop = self._part(0, out.numel())
         stopwatch.resume()
         ring_reduce_scatter(host, out)
@@ -78,7 +78,7 @@ class Hierarchy(Collective):
         exchange.next_residual[:start].zero_()
         exchange.next_residual[stop:].zero_()
         stopwatch.compressed()
-        part = self._exchange_part(exchange, prepared.selector, Subset(transport, self._peers), vote)
+        part = self._exchange_part(exchange, prepared.selector, Subgroup(transport, self._peers), vote)
         stopwatch.resume()
         sent, vote = self._tell(host, out, part, stopwatch)
         return replace(

@@ -20,7 +20,7 @@ from trimtab.transport.primitives import all_gather
 from trimtab.transport.rendezvous.mesh import Entrance, connect, connect_process_group
 from trimtab.transport.rendezvous.tcp import meet
 from trimtab.transport.rendezvous.torch_store import meet_in_store
-from trimtab.transport.subgroup import Subset
+from trimtab.transport.subgroup import Subgroup
 from trimtab.transport.worker_thread import StreamWorker
 
 T = TypeVar("T")
@@ -149,7 +149,7 @@ class Group:
     def part(self, ranks: Sequence[int]) -> Group:
         """Some of the ranks as a group of their own, this one among them; its jobs are run by this one's threads."""
         part = copy(self)
-        part.transport = Subset(self.transport, ranks)
+        part.transport = Subgroup(self.transport, ranks)
         part.hosts = tuple((rank,) for rank in range(len(ranks)))
         return part
 

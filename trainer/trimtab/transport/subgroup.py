@@ -9,7 +9,7 @@ from torch import Tensor
 from trimtab.transport.base import Transport
 
 
-class Subset(Transport):
+class Subgroup(Transport):
     """The ``ranks`` of ``transport``, renumbered from 0 in the order given; the same sequence on each of them.
 
     Messages cross the connections of ``transport``, which counts them as well and checks its own sequence and place.

@@ -26,7 +26,7 @@ from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
 from trimtab.transport.stopwatch import Stopwatch
-from trimtab.transport.subgroup import Subset
+from trimtab.transport.subgroup import Subgroup
 from trimtab.wire import index_code
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class SparDL(Collective):
         assert isinstance(prepared, FirstBag)
         selecting, stopwatch, num_bytes = prepared.selecting, prepared.stopwatch, transport.num_bytes
         first_of_team = self._team * self._per_team
-        team = Subset(transport, range(first_of_team, first_of_team + self._per_team))
+        team = Subgroup(transport, range(first_of_team, first_of_team + self._per_team))
         stopwatch.resume()
         num_messages = spar_reduce_scatter(team, selecting, prepared.bag, stopwatch)
 
@@ -126,7 +126,7 @@ class SparDL(Collective):
         def rounded(pairs: Pairs, holders: int) -> tuple[Tensor, Pairs]:
             return self._rounded(selecting, pairs, holders)
 
-        teams = Subset(transport, range(self._number, transport.size, self._per_team))
+        teams = Subgroup(transport, range(self._number, transport.size, self._per_team))
         if not self._adapts:
             indices, values = selecting.take(self._number, most).parts
             held = Pairs(indices - first, values)
