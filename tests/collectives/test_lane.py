@@ -14,7 +14,7 @@ from fake_cuda import DEVICE, FakeCuda, FakeStream
 from torch import Tensor
 from trimtab.kernels import ChunkedTensor
 from trimtab.transport.cuda_streams import StreamChain, tensors_in
-from trimtab.transport.stopwatch import Stopwatch
+from trimtab.transport.stopwatch import LapTimer
 from trimtab.transport.worker_thread import StreamWorker
 
 CPU = torch.device("cpu")
@@ -159,7 +159,7 @@ def test_on_a_cpu_nothing_asks_for_streams(lanes, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch.cuda, "Stream", None)
     assert lanes(CPU).submit(lambda: torch.zeros(1), uses=torch.zeros(1)).result(30).item() == 0
     StreamChain(CPU).join()
-    stopwatch = Stopwatch(CPU)
+    stopwatch = LapTimer(CPU)
     stopwatch.compressed()
     assert stopwatch.compress_seconds >= 0.0
 
@@ -179,7 +179,7 @@ def test_laps_on_a_gpu_are_timed_by_its_events(cuda: FakeCuda) -> None:
         for _ in range(amount):
             cuda.default.launch()
 
-    stopwatch = Stopwatch(DEVICE)
+    stopwatch = LapTimer(DEVICE)
     work(3)
     stopwatch.compressed()
     work(5)
@@ -196,7 +196,7 @@ def test_no_stream_is_waited_for_when_a_lap_ends(cuda: FakeCuda, monkeypatch: py
         raise AssertionError("the host waits")
 
     monkeypatch.setattr(torch.cuda.Event, "synchronize", refuse)
-    stopwatch = Stopwatch(DEVICE)
+    stopwatch = LapTimer(DEVICE)
     stopwatch.compressed()
     stopwatch.communicated()
     with pytest.raises(AssertionError, match="the host waits"):

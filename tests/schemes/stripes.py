@@ -9,7 +9,7 @@ from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.transport.base import Transport
 from trimtab.transport.primitives import ring_all_reduce
-from trimtab.transport.stopwatch import Stopwatch
+from trimtab.transport.stopwatch import LapTimer
 from trimtab_api import catalogue
 
 
@@ -20,7 +20,7 @@ class Stripes(Collective):
         return Prepared(kernels.accumulate(exchange.grad, exchange.residual, exchange.next_residual))
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
-        n, sent, stopwatch = exchange.out.numel(), transport.num_bytes, Stopwatch(exchange.out.device)
+        n, sent, stopwatch = exchange.out.numel(), transport.num_bytes, LapTimer(exchange.out.device)
         stride = max(1, n // sum(exchange.k))
         indices = torch.arange(exchange.step % stride, n, stride, dtype=torch.int32)
         values = kernels.take(exchange.next_residual, indices)

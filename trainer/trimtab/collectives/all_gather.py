@@ -17,7 +17,7 @@ from trimtab.collectives.sparse_messages.message import pack, unpack
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
 from trimtab.transport.recursive_halving import doubling_all_gather
-from trimtab.transport.stopwatch import Stopwatch
+from trimtab.transport.stopwatch import LapTimer
 from trimtab.wire import index_code
 from trimtab.wire.value_formats import format_of, put_errors
 
@@ -37,7 +37,7 @@ class Coded(Prepared):
     """uint8: the values in the format in which they cross."""
     squared_norm_after: float
     """That of the residual, with what rounding took."""
-    stopwatch: Stopwatch
+    stopwatch: LapTimer
 
 
 class AllGather(Collective):
@@ -54,7 +54,7 @@ class AllGather(Collective):
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Coded:
         assert selector is not None, "all-gather sends a selection"
-        stopwatch = Stopwatch(exchange.out.device)
+        stopwatch = LapTimer(exchange.out.device)
         selected = selector.compress(
             exchange.grad, exchange.residual, exchange.next_residual, exchange.segments, exchange.k, exchange.start
         )

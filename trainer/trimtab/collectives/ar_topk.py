@@ -22,7 +22,7 @@ from trimtab.collectives.shared_indices import mean_at
 from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather, broadcast
-from trimtab.transport.stopwatch import Stopwatch
+from trimtab.transport.stopwatch import LapTimer
 from trimtab.wire import index_code
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Candidates(Prepared):
     selected: Selected | None
     indices: Tensor | None
     """uint8: those of the selection, coded."""
-    stopwatch: Stopwatch
+    stopwatch: LapTimer
 
 
 class ArTopk(Collective):
@@ -55,7 +55,7 @@ class ArTopk(Collective):
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Candidates:
         assert selector is not None, "AR-Topk sends a selection"
-        stopwatch = Stopwatch(exchange.out.device)
+        stopwatch = LapTimer(exchange.out.device)
         if self._elect or self._leader_in_turn(exchange) == self.group.rank:
             selected = selector.compress(
                 exchange.grad, exchange.residual, exchange.next_residual, exchange.segments, exchange.k, exchange.start

@@ -13,7 +13,7 @@ from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_reduce
 from trimtab.transport.rounded_vector import rounding_to
-from trimtab.transport.stopwatch import Stopwatch
+from trimtab.transport.stopwatch import LapTimer
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selector
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Accumulated(Prepared):
     """This rank's share of the mean lies where the mean is to be."""
 
-    stopwatch: Stopwatch
+    stopwatch: LapTimer
 
 
 class DenseAllReduce(Collective):
@@ -38,7 +38,7 @@ class DenseAllReduce(Collective):
         self._shape = shape
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Accumulated:
-        stopwatch = Stopwatch(exchange.out.device)
+        stopwatch = LapTimer(exchange.out.device)
         before = kernels.accumulate(exchange.grad, exchange.residual, exchange.out)
         exchange.next_residual.zero_()
         exchange.out.div_(self.group.size)  # before the sum, as DistributedDataParallel does: the same bits

@@ -21,7 +21,7 @@ from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, 
 from trimtab.collectives.sparse_messages import sparse_or_dense as filled_pairs
 from trimtab.collectives.sparse_messages.pairs import Pairs
 from trimtab.transport.primitives import all_gather, ring_all_gather, ring_reduce_scatter, share
-from trimtab.transport.stopwatch import Stopwatch
+from trimtab.transport.stopwatch import LapTimer
 from trimtab.transport.subgroup import Subgroup
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Accumulated(Prepared):
     """What this rank has lies where the mean is to be; its host's ranks are yet to sum theirs."""
 
     selector: Selector | None
-    stopwatch: Stopwatch
+    stopwatch: LapTimer
 
 
 class Hierarchy(Collective):
@@ -62,7 +62,7 @@ class Hierarchy(Collective):
         self._zeros = torch.empty(0, dtype=torch.float32)
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Accumulated:
-        stopwatch = Stopwatch(exchange.out.device)
+        stopwatch = LapTimer(exchange.out.device)
         before = kernels.accumulate(exchange.grad, exchange.residual, exchange.out)
         stopwatch.compressed()
         return Accumulated(before, selector, stopwatch)
@@ -122,9 +122,7 @@ class Hierarchy(Collective):
         )
         return self._between.run(part, self._between.prepare(part, selector), peers, vote)
 
-    def _tell(
-        self, host: Transport, out: Tensor, part: Exchanged, stopwatch: Stopwatch
-    ) -> tuple[Tensor | None, Tensor]:
+    def _tell(self, host: Transport, out: Tensor, part: Exchanged, stopwatch: LapTimer) -> tuple[Tensor | None, Tensor]:
         """Tell the host's ranks what came of this rank's part, and write what came of theirs.
 
         Returns where the host's residual was cleared, and the sum of all votes.

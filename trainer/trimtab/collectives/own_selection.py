@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trimtab.collectives.base import Exchange, Prepared
 from trimtab.collectives.sparse_messages.pairs import Pairs
-from trimtab.transport.stopwatch import Stopwatch
+from trimtab.transport.stopwatch import LapTimer
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selector
@@ -20,13 +20,13 @@ class OwnSelection(Prepared):
     pairs: Pairs
     squared_norm_after: float
     """Sum of squares of the residual without it."""
-    stopwatch: Stopwatch
+    stopwatch: LapTimer
 
     @classmethod
     def taken(cls, exchange: Exchange, selector: Selector | None) -> OwnSelection:
         """Out of one buffer; does not communicate."""
         assert selector is not None, "a sparse scheme sends a selection"
-        stopwatch = Stopwatch(exchange.out.device)
+        stopwatch = LapTimer(exchange.out.device)
         selected = selector.compress(
             exchange.grad, exchange.residual, exchange.next_residual, exchange.segments, exchange.k, exchange.start
         )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from trimtab.collectives.base import Exchange
     from trimtab.transport.base import Transport
-    from trimtab.transport.stopwatch import Stopwatch
+    from trimtab.transport.stopwatch import LapTimer
 
 
 def mean_at(
@@ -25,7 +25,7 @@ def mean_at(
     indices: Tensor,
     values: Tensor,
     vote: Tensor,
-    stopwatch: Stopwatch,
+    stopwatch: LapTimer,
     shape: str = "ring",
 ) -> tuple[int, float]:
     """Write the mean over ranks of ``values`` (float32 [m]) at ``indices``, which all ranks share, to ``exchange.out``.

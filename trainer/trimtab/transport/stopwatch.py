@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 
-class Stopwatch:
+class LapTimer:
     """Adds each lap to one of two sums.
 
     On a GPU a lap ends when the current stream comes to it: marks are events on that stream, and no stream waits. They

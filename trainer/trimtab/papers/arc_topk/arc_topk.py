@@ -22,7 +22,7 @@ from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.shared_indices import mean_at
 from trimtab.transport.primitives import all_gather
-from trimtab.transport.stopwatch import Stopwatch
+from trimtab.transport.stopwatch import LapTimer
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selector
@@ -39,7 +39,7 @@ class Sketched(Prepared):
     """Elements of a block."""
     sketch: Tensor
     """float32 [ceil(n / block)]."""
-    stopwatch: Stopwatch
+    stopwatch: LapTimer
 
 
 class ArcTopk(Collective):
@@ -49,7 +49,7 @@ class ArcTopk(Collective):
     """
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Sketched:
-        stopwatch = Stopwatch(exchange.out.device)
+        stopwatch = LapTimer(exchange.out.device)
         acc = exchange.next_residual
         before = kernels.accumulate(exchange.grad, exchange.residual, acc)
         n = acc.numel()

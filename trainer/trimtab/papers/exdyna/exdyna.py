@@ -27,7 +27,7 @@ from trimtab.papers.exdyna.threshold import RULES, SMALLEST, mean_of
 from trimtab.sparsify.topk import kth_largest
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
-from trimtab.transport.stopwatch import Stopwatch
+from trimtab.transport.stopwatch import LapTimer
 from trimtab.wire import index_code
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class PartSelected(Prepared):
     selection: PartSelection
     indices: Tensor
     """uint8: those of the selection, coded."""
-    stopwatch: Stopwatch
+    stopwatch: LapTimer
 
 
 class ExDyna(Collective):
@@ -92,7 +92,7 @@ class ExDyna(Collective):
         self._proposed: dict[tuple[int, int], BufferState] = {}
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> PartSelected:
-        stopwatch = Stopwatch(exchange.out.device)
+        stopwatch = LapTimer(exchange.out.device)
         state = self._state.get(_key(exchange))
         partitions, expected = self._partitions(exchange, state)
         threshold = self._threshold(exchange, state)

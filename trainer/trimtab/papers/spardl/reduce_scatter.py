@@ -25,7 +25,7 @@ from trimtab.papers.spardl.residual_log import ResidualLog
 from trimtab.sparsify.base import Selected, Selector
 from trimtab.transport.base import Transport
 from trimtab.transport.primitives import chain_length
-from trimtab.transport.stopwatch import Stopwatch
+from trimtab.transport.stopwatch import LapTimer
 from trimtab.wire import index_code
 from trimtab.wire.value_formats import format_of
 
@@ -149,7 +149,7 @@ def last_bag(rank: int, count: int) -> tuple[int, int]:
     return rank + distance, count - distance
 
 
-def spar_reduce_scatter(transport: Transport, selecting: BlockSelector, last: Bag | None, stopwatch: Stopwatch) -> int:
+def spar_reduce_scatter(transport: Transport, selecting: BlockSelector, last: Bag | None, stopwatch: LapTimer) -> int:
     """Add up the blocks: block p of rank p's vector becomes the sum; ``last`` is the `last_bag`, taken already.
 
     Returns the length of the longest chain of messages.

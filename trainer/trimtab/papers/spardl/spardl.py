@@ -25,7 +25,7 @@ from trimtab.papers.spardl.sag_share import SagShare, of_largest_overlap
 from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
-from trimtab.transport.stopwatch import Stopwatch
+from trimtab.transport.stopwatch import LapTimer
 from trimtab.transport.subgroup import Subgroup
 from trimtab.wire import index_code
 
@@ -40,7 +40,7 @@ class FirstBag(Prepared):
     selecting: BlockSelector
     bag: Bag | None
     """None where there is nobody to send to."""
-    stopwatch: Stopwatch
+    stopwatch: LapTimer
 
 
 class SparDL(Collective):
@@ -68,7 +68,7 @@ class SparDL(Collective):
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> FirstBag:
         assert selector is not None, "SparDL sends a selection"
-        stopwatch = Stopwatch(exchange.out.device)
+        stopwatch = LapTimer(exchange.out.device)
         acc = exchange.next_residual
         blocks = Blocks(acc.numel(), min(acc.numel(), sum(exchange.k)), self._per_team)
         selecting = BlockSelector(acc, exchange.start, blocks, selector, exchange.wire)
