@@ -21,7 +21,7 @@ from trimtab.transport.group import Group
 from trimtab.transport.primitives import ring_all_reduce
 from trimtab.transport.rendezvous import handshake_server as switchboard
 from trimtab.transport.rendezvous import process_group
-from trimtab.transport.rendezvous.mesh import Entrance, connect
+from trimtab.transport.rendezvous.mesh import Listener, connect
 from trimtab.transport.rendezvous.tcp import meet
 
 SECRET = b"what the ranks know"
@@ -82,7 +82,7 @@ def test_strangers_at_a_rank_s_entrance_delay_nobody(
     threads: ThreadPoolExecutor, strangers: Any, says: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    entrances = [Entrance.open(2) for _ in range(2)]
+    entrances = [Listener.open(2) for _ in range(2)]
     cards = [each.card for each in entrances]
     for _ in range(5):
         strangers(cards[0]["port"], says)
@@ -144,7 +144,7 @@ def test_a_rank_of_another_job_is_not_let_in(threads: ThreadPoolExecutor) -> Non
 
 def test_a_rank_of_another_attempt_is_not_let_in(threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    entrances = [Entrance.open(2) for _ in range(2)]
+    entrances = [Listener.open(2) for _ in range(2)]
     cards = [each.card for each in entrances]
     first = threads.submit(connect, 0, cards, entrances[0], SECRET, b"this", 2.0)
     second = threads.submit(connect, 1, cards, entrances[1], SECRET, b"the one before", 2.0)

@@ -20,7 +20,7 @@ from trimtab.transport.base import CommunicationError, StepTag, parted
 from trimtab.transport.rendezvous import handshake
 from trimtab.transport.rendezvous.handshake import StrangerError
 from trimtab.transport.rendezvous.handshake_server import converse
-from trimtab.transport.rendezvous.mesh import Entrance, connect
+from trimtab.transport.rendezvous.mesh import Listener, connect
 from trimtab.transport.rendezvous.tcp import meet
 from trimtab.transport.tcp import SocketTransport
 
@@ -212,7 +212,7 @@ def test_rank_0_that_tells_nonsense_is_named(told: Any) -> None:
 )
 def test_a_card_without_an_address_is_its_rank_s(card: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    entrance = Entrance.open(2)
+    entrance = Listener.open(2)
     with pytest.raises(CommunicationError, match="rank 0: sent no address"):
         connect(1, [card, entrance.card], entrance, SECRET, b"a", 5.0)
 

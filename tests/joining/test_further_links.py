@@ -11,7 +11,7 @@ from kit.rank_pool import RankPool
 from trimtab.transport import extra_links as further_links
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import gather_numbers
-from trimtab.transport.rendezvous.mesh import Entrance
+from trimtab.transport.rendezvous.mesh import Listener
 from trimtab_api.errors import UserError
 
 
@@ -71,9 +71,9 @@ def test_ranks_connect_over_their_first_interface_as_often_as_a_plan_asks(rank_p
 def refused(group: Group, num_links: int) -> tuple[int, int]:
     leave_further_links(group)
     further_links.join(group, None, b"secret", 30.0)
-    opened, own = 0, Entrance.open
+    opened, own = 0, Listener.open
 
-    def open_one(*of: Any) -> Entrance:
+    def open_one(*of: Any) -> Listener:
         nonlocal opened
         opened += 1
         if group.rank == 1 and opened > 1:
@@ -81,7 +81,7 @@ def refused(group: Group, num_links: int) -> tuple[int, int]:
         return own(*of)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Entrance, "open", open_one)
+        patch.setattr(Listener, "open", open_one)
         tried = [len(group.join_links(num_links)) for _ in range(2)]
     assert tried[0] == tried[1]
     assert [gather_numbers(link, link.rank) for link in group.join_links(num_links)] == [[0, 1, 2]] * tried[0]

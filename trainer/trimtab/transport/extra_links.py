@@ -15,7 +15,7 @@ from trimtab.transport.base import malformed
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, barrier, broadcast_json, gather_json, json_of
 from trimtab.transport.primitives import ring_all_reduce
-from trimtab.transport.rendezvous.mesh import Entrance, connect
+from trimtab.transport.rendezvous.mesh import Listener, connect
 from trimtab.transport.rendezvous.tcp import Card, checked_attempt
 
 FIELD = "spec.network.secondInterface"
@@ -97,7 +97,7 @@ def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> 
     """
     entrance, mistake = None, None
     try:
-        entrance = Entrance.open(group.size, interface)
+        entrance = Listener.open(group.size, interface)
     except OSError as error:
         mistake = error.strerror
     mine = {"card": entrance and entrance.card, "mistake": mistake, "attempt": os.urandom(16).hex()}

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from trimtab.transport.base import HAS_ENDED, HAS_LEFT, CommunicationError, StepTag, Transport
 from trimtab.transport.primitives import all_gather
-from trimtab.transport.rendezvous.mesh import Entrance, connect, connect_process_group
+from trimtab.transport.rendezvous.mesh import Listener, connect, connect_process_group
 from trimtab.transport.rendezvous.tcp import meet
 from trimtab.transport.rendezvous.torch_store import meet_in_store
 from trimtab.transport.subgroup import Subgroup
@@ -80,7 +80,7 @@ class Group:
         ``secret`` is what they know each other by, ``say`` is told on rank 0 who is missing. No wait passes
         ``deadline`` seconds without a byte moving. Raises `CommunicationError` and `UserError`.
         """
-        entrance = Entrance.open(num_ranks)
+        entrance = Listener.open(num_ranks)
         with entrance.listener:
             met = meet(host, port, rank, num_ranks, deadline, secret=secret, card=entrance.card, say=say)
             return cls(connect(rank, met.cards, entrance, secret, met.attempt, deadline))
@@ -101,7 +101,7 @@ class Group:
 
         Without a ``secret`` the ranks agree on one, which nobody learns who only reads the store.
         """
-        entrance = Entrance.open(num_ranks)
+        entrance = Listener.open(num_ranks)
         with entrance.listener:
             met, store = meet_in_store(host, port, rank, num_ranks, deadline, card=entrance.card, say=say)
             secret = secret or met.secret

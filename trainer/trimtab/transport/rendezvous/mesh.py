@@ -55,7 +55,7 @@ Made = Callable[[int, dict[int, socket.socket], float], SocketTransport]
 
 
 @dataclass(frozen=True)
-class Entrance:
+class Listener:
     """Where a rank waits for the others' connections; they are told its `card`."""
 
     listener: socket.socket
@@ -65,7 +65,7 @@ class Entrance:
     """Where this rank's own calls come from; None: wherever the route leads from."""
 
     @classmethod
-    def open(cls, num_ranks: int, interface: str = "") -> Entrance:
+    def open(cls, num_ranks: int, interface: str = "") -> Listener:
         """On the ``interface``, by which calls leave too; else on that of `own_address`.
 
         Raises `OSError` and `UserError`.
@@ -85,7 +85,7 @@ class Entrance:
 def connect(
     rank: int,
     cards: list[Card],
-    entrance: Entrance,
+    entrance: Listener,
     secret: bytes,
     attempt: bytes,
     deadline: float,
@@ -144,7 +144,7 @@ def connect_process_group(
         transport = partial(GpuTransport, device=device, process_group=process_group)
     if size == 1:
         return transport(rank, {}, deadline)
-    entrance = Entrance.open(size)
+    entrance = Listener.open(size)
     secret = secret or agree_in_process_group(process_group, device)
     attempt = os.urandom(16)
     gathered = _gather(json.dumps({**entrance.card, "attempt": attempt.hex()}).encode(), size, device, process_group)
