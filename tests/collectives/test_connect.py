@@ -124,7 +124,7 @@ def test_a_stranger_is_hung_up_on_in_time_though_nobody_else_comes(threads: Thre
         def nobody() -> Any:
             yield 1
 
-        with switchboard.Switchboard(listener, nobody, patience=1.0) as board:
+        with switchboard.HandshakeServer(listener, nobody, patience=1.0) as board:
             ended = threads.submit(board.next, time.monotonic() + PATIENCE)
             silent.settimeout(30)
             assert silent.recv(1) == b""

@@ -41,7 +41,7 @@ class CallError(Exception):
         self.reason = reason
 
 
-class Switchboard(Generic[T]):
+class HandshakeServer(Generic[T]):
     """Answers whoever connects to ``listener``, each by its own ``talk()``, and calls others."""
 
     def __init__(

@@ -29,7 +29,7 @@ from trimtab.transport.gpu import GpuTransport
 from trimtab.transport.rendezvous import handshake
 from trimtab.transport.rendezvous.agreed_secret import agree_in_process_group
 from trimtab.transport.rendezvous.handshake import Steps, StrangerError
-from trimtab.transport.rendezvous.handshake_server import CallError, Switchboard
+from trimtab.transport.rendezvous.handshake_server import CallError, HandshakeServer
 from trimtab.transport.rendezvous.outward_address import (
     is_loopback,
     names_loopback,
@@ -100,7 +100,7 @@ def connect(
     connections: dict[int, socket.socket] = {}
     with (
         entrance.listener,
-        Switchboard(entrance.listener, lambda: _answer(rank, len(cards), secret, attempt)) as switchboard,
+        HandshakeServer(entrance.listener, lambda: _answer(rank, len(cards), secret, attempt)) as switchboard,
     ):
         try:
             for peer in range(rank):

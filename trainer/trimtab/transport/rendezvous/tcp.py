@@ -22,7 +22,7 @@ from trimtab_api.names import TLS_VARIABLE
 from trimtab.transport.base import CommunicationError, malformed
 from trimtab.transport.rendezvous import handshake
 from trimtab.transport.rendezvous.handshake import Steps, StrangerError
-from trimtab.transport.rendezvous.handshake_server import PATIENCE_SECONDS, Switchboard, converse, explain
+from trimtab.transport.rendezvous.handshake_server import PATIENCE_SECONDS, HandshakeServer, converse, explain
 
 _RENDEZVOUS, _CARD, _ALL = b"rendezvous", b"card", b"all"
 #: Seconds between two attempts to reach rank 0, which may not listen yet.
@@ -109,7 +109,7 @@ def _receive_all(
     except OSError as error:
         raise CommunicationError(0, f"cannot listen at {host}:{port}: {error.strerror}") from error
     with listener, contextlib.ExitStack() as connections:
-        with Switchboard(listener, lambda: _welcome(secret)) as switchboard:
+        with HandshakeServer(listener, lambda: _welcome(secret)) as switchboard:
             while missing := [each for each in range(num_ranks) if each not in cards]:
                 say(missing)
                 come = switchboard.next(until)
