@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from trimtab.transport.rendezvous import handshake
-from trimtab.transport.rendezvous.handshake import StrangerError
+from trimtab.transport.rendezvous.handshake import AuthenticationError
 
 SECRET, OTHER = b"the job's own secret", b"another job's"
 
@@ -57,7 +57,7 @@ def test_every_connection_has_a_key_of_its_own() -> None:
     ],
 )
 def test_the_one_who_calls_finds_out_that_the_other_is_of_another_job_or_attempt(caller: Any, called: Any) -> None:
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         talk(caller, called)
 
 
@@ -69,7 +69,7 @@ def test_the_one_who_is_called_finds_out_too() -> None:
         yield 64
         yield bytes(32)
 
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         talk(careless(), handshake.answer(SECRET, b"p"))
 
 
@@ -82,7 +82,7 @@ def test_what_was_said_once_is_of_no_use_again() -> None:
         yield 64
         yield proof
 
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         talk(replaying(), handshake.answer(SECRET, b"p"))
 
 
@@ -109,7 +109,7 @@ def test_a_sealed_message_arrives_as_it_was() -> None:
 
 @pytest.mark.parametrize(("key", "purpose"), [(b"another", b"p"), (b"key", b"another")])
 def test_a_message_of_another_key_or_purpose_is_refused(key: bytes, purpose: bytes) -> None:
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         talk(sealed({}), handshake.unseal(key, purpose))
 
 
@@ -118,7 +118,7 @@ def test_a_message_that_was_changed_is_refused() -> None:
         message = handshake.seal(b"key", b"p", {"port": 1})
         yield message.replace(b"1}", b"2}")
 
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         talk(changed(), handshake.unseal(b"key", b"p"))
 
 
@@ -126,5 +126,5 @@ def test_nobody_can_have_us_wait_for_gigabytes() -> None:
     def boasting() -> Any:
         yield b"\xff\xff\xff\xff"
 
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         talk(boasting(), handshake.unseal(b"key", b"p"))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kit.examples import examples
 from trimtab.transport.base import CommunicationError, StepTag, parted
 from trimtab.transport.rendezvous import handshake
-from trimtab.transport.rendezvous.handshake import StrangerError
+from trimtab.transport.rendezvous.handshake import AuthenticationError
 from trimtab.transport.rendezvous.handshake_server import converse
 from trimtab.transport.rendezvous.mesh import Listener, connect
 from trimtab.transport.rendezvous.tcp import meet
@@ -130,14 +130,14 @@ def test_a_message_that_is_no_json_is_a_stranger_s(text: bytes, is_sealed: bool)
         is_right = is_sealed
     except ValueError:
         is_right = False
-    ended: StopIteration | StrangerError | None = None
+    ended: StopIteration | AuthenticationError | None = None
     for part in (struct.pack("<I", len(text)), proof, text):
         try:
             end.send(part)
-        except (StopIteration, StrangerError) as error:
+        except (StopIteration, AuthenticationError) as error:
             ended = error
             break
-    assert isinstance(ended, StopIteration if is_right else StrangerError)
+    assert isinstance(ended, StopIteration if is_right else AuthenticationError)
     assert not isinstance(ended, StopIteration) or ended.value == value
 
 

@@ -33,35 +33,35 @@ _LENGTH = struct.Struct("<I")
 _MOST_BYTES = 1 << 20
 
 
-class StrangerError(Exception):
+class AuthenticationError(Exception):
     """The other end does not know the secret, or does not talk as a rank does."""
 
 
 def call(secret: bytes, purpose: bytes, rank: int) -> Steps[bytes]:
-    """The end that calls, as ``rank``; returns the connection's key. Raises `StrangerError`."""
+    """The end that calls, as ``rank``; returns the connection's key. Raises `AuthenticationError`."""
     greeting = _GREETING.pack(_MAGIC, rank, secrets.token_bytes(_NUM_BYTES))
     yield greeting
     answer = yield 2 * _NUM_BYTES
     number, proof = answer[:_NUM_BYTES], answer[_NUM_BYTES:]
     said = purpose + greeting + number
     if not hmac.compare_digest(proof, _digest(secret, b"called", said)):
-        raise StrangerError
+        raise AuthenticationError
     yield _digest(secret, b"caller", said)
     return _digest(secret, b"key", said)
 
 
 def answer(secret: bytes, purpose: bytes) -> Steps[tuple[int, bytes]]:
-    """The end that was called; returns the rank of the other, and the connection's key. Raises `StrangerError`."""
+    """The end that was called; returns the rank of the other, and the connection's key. Raises `AuthenticationError`."""
     greeting = yield _GREETING.size
     magic, rank, _ = _GREETING.unpack(greeting)
     if magic != _MAGIC:
-        raise StrangerError
+        raise AuthenticationError
     number = secrets.token_bytes(_NUM_BYTES)
     said = purpose + greeting + number
     yield number + _digest(secret, b"called", said)
     proof = yield _NUM_BYTES
     if not hmac.compare_digest(proof, _digest(secret, b"caller", said)):
-        raise StrangerError
+        raise AuthenticationError
     return rank, _digest(secret, b"key", said)
 
 
@@ -72,18 +72,18 @@ def seal(key: bytes, purpose: bytes, data: Any) -> bytes:
 
 
 def unseal(key: bytes, purpose: bytes) -> Steps[Any]:
-    """Wait for a message of `seal`. Raises `StrangerError`."""
+    """Wait for a message of `seal`. Raises `AuthenticationError`."""
     (length,) = _LENGTH.unpack((yield _LENGTH.size))
     if not 0 < length <= _MOST_BYTES:
-        raise StrangerError
+        raise AuthenticationError
     seal = yield _NUM_BYTES
     text = yield length
     if not hmac.compare_digest(seal, _digest(key, purpose, text)):
-        raise StrangerError
+        raise AuthenticationError
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise StrangerError from error
+        raise AuthenticationError from error
 
 
 def _digest(key: bytes, label: bytes, data: bytes) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Generic, Self
 
-from trimtab.transport.rendezvous.handshake import Steps, StrangerError, T
+from trimtab.transport.rendezvous.handshake import AuthenticationError, Steps, T
 
 #: Seconds that somebody who connects has to prove who it is.
 PATIENCE_SECONDS = 20.0
@@ -130,7 +130,7 @@ class HandshakeServer(Generic[T]):
             return each.socket, ended.value
         except BlockingIOError:
             return None
-        except (OSError, StrangerError, ValueError) as error:
+        except (OSError, AuthenticationError, ValueError) as error:
             if each.called is not None:
                 raise self._failed(each, error) from error
             self._hang_up(each)
@@ -151,7 +151,7 @@ class HandshakeServer(Generic[T]):
 def converse(connection: socket.socket, steps: Steps[T], until: float) -> T:
     """One conversation alone, which waits for the other end until ``until``.
 
-    Raises OSError where that goes, or does not speak in time, and `StrangerError`.
+    Raises OSError where that goes, or does not speak in time, and `AuthenticationError`.
     """
     try:
         wanted = advance(steps, None, connection)
@@ -184,7 +184,7 @@ def advance(steps: Steps[T], message: bytes | None, connection: socket.socket) -
 
 def explain(error: Exception) -> str:
     """Why a conversation ended, in a few words."""
-    if isinstance(error, StrangerError):
+    if isinstance(error, AuthenticationError):
         return "what answers there does not know this job's secret"
     if isinstance(error, TimeoutError):
         return "no answer in time"

@@ -28,7 +28,7 @@ from trimtab.transport.base import CommunicationError
 from trimtab.transport.gpu import GpuTransport
 from trimtab.transport.rendezvous import handshake
 from trimtab.transport.rendezvous.agreed_secret import agree_in_process_group
-from trimtab.transport.rendezvous.handshake import Steps, StrangerError
+from trimtab.transport.rendezvous.handshake import AuthenticationError, Steps
 from trimtab.transport.rendezvous.handshake_server import CallError, HandshakeServer
 from trimtab.transport.rendezvous.outward_address import (
     is_loopback,
@@ -183,7 +183,7 @@ def _call(rank: int, peer: int, secret: bytes, attempt: bytes) -> Steps[int]:
 def _answer(rank: int, num_ranks: int, secret: bytes, attempt: bytes) -> Steps[int]:
     peer, _ = yield from handshake.answer(secret, _purpose(attempt, rank))
     if not rank < peer < num_ranks:
-        raise StrangerError
+        raise AuthenticationError
     return peer
 
 

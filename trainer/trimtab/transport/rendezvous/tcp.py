@@ -21,7 +21,7 @@ from trimtab_api.names import TLS_VARIABLE
 
 from trimtab.transport.base import CommunicationError, malformed
 from trimtab.transport.rendezvous import handshake
-from trimtab.transport.rendezvous.handshake import Steps, StrangerError
+from trimtab.transport.rendezvous.handshake import AuthenticationError, Steps
 from trimtab.transport.rendezvous.handshake_server import PATIENCE_SECONDS, HandshakeServer, converse, explain
 
 _RENDEZVOUS, _CARD, _ALL = b"rendezvous", b"card", b"all"
@@ -150,7 +150,7 @@ def _go_to_first(
             try:
                 patience = min(until, time.monotonic() + PATIENCE_SECONDS)
                 key = converse(connection, handshake.call(secret, _RENDEZVOUS, rank), patience)
-            except (OSError, StrangerError) as error:  # something else may have had the port before rank 0
+            except (OSError, AuthenticationError) as error:  # something else may have had the port before rank 0
                 if time.monotonic() + _RETRY_SECONDS >= until:
                     raise CommunicationError(0, f"did not let the ranks meet at {where}: {explain(error)}") from error
                 time.sleep(_RETRY_SECONDS)
@@ -158,7 +158,7 @@ def _go_to_first(
             try:
                 connection.sendall(handshake.seal(key, _CARD, card))
                 told = converse(connection, handshake.unseal(key, _ALL), until + _GRACE_SECONDS)
-            except (OSError, StrangerError) as error:
+            except (OSError, AuthenticationError) as error:
                 raise CommunicationError(
                     0, f"has left {where} before all ranks met there ({explain(error)}); that rank's log says why"
                 ) from error
