@@ -13,7 +13,7 @@ from kit.run_processes import wait_until
 from torch.distributed import TCPStore
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.rendezvous import torch_store as store_rendezvous
-from trimtab.transport.rendezvous.tcp import Met
+from trimtab.transport.rendezvous.tcp import RendezvousResult
 from trimtab.transport.rendezvous.torch_store import meet_in_store
 
 NUM_RANKS = 3
@@ -36,8 +36,10 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def coming(threads: ThreadPoolExecutor, store: TCPStore, rank: int, attempt: int, timeout: float) -> Future[Met]:
-    def come() -> Met:
+def coming(
+    threads: ThreadPoolExecutor, store: TCPStore, rank: int, attempt: int, timeout: float
+) -> Future[RendezvousResult]:
+    def come() -> RendezvousResult:
         return meet_in_store("127.0.0.1", store.port, rank, NUM_RANKS, timeout, card={"of": [rank, attempt]})[0]
 
     return threads.submit(come)

@@ -41,7 +41,7 @@ Card = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Met:
+class RendezvousResult:
     """What every rank knows after a rendezvous."""
 
     cards: list[Card]
@@ -62,7 +62,7 @@ def meet(
     secret: bytes,
     card: Card,
     say: Callable[[list[int]], None] = lambda missing: None,
-) -> Met:
+) -> RendezvousResult:
     """Bring ``card`` (plain JSON) to rank 0 at ``host:port``, and wait until every rank has come.
 
     ``say`` is told on rank 0 which ranks are missing, whenever that changes. Raises `CommunicationError` that names a
@@ -100,7 +100,7 @@ def _receive_all(
     secret: bytes,
     card: Card,
     say: Callable[[list[int]], None],
-) -> Met:
+) -> RendezvousResult:
     """Rank 0's part."""
     here: dict[int, tuple[socket.socket, bytes]] = {}
     cards = {0: card}
@@ -129,12 +129,12 @@ def _receive_all(
                 connection.sendall(handshake.seal(key, _ALL, told))
     if missing:
         raise missing_ranks(missing, f"{host}:{port}", timeout)
-    return Met(_in_order(cards), attempt)
+    return RendezvousResult(_in_order(cards), attempt)
 
 
 def _go_to_first(
     host: str, port: int, rank: int, num_ranks: int, timeout: float, until: float, secret: bytes, card: Card
-) -> Met:
+) -> RendezvousResult:
     """Every other rank's part."""
     where = f"{host}:{port}"
     while True:
@@ -165,7 +165,7 @@ def _go_to_first(
         return _checked(told, num_ranks, where, timeout)
 
 
-def _checked(told: Any, num_ranks: int, where: str, timeout: float) -> Met:
+def _checked(told: Any, num_ranks: int, where: str, timeout: float) -> RendezvousResult:
     """What rank 0 told all ranks.
 
     Raises `CommunicationError`: ranks are missing, or it is nothing that rank 0 of this version tells.
@@ -178,7 +178,7 @@ def _checked(told: Any, num_ranks: int, where: str, timeout: float) -> Met:
         raise malformed(0, f"no addresses of {num_ranks} ranks when all had met at {where}")
     for card in cards:
         check_card(card, 0)
-    return Met(cards, checked_attempt(attempt))
+    return RendezvousResult(cards, checked_attempt(attempt))
 
 
 def check_card(card: Any, sender: int) -> None:

@@ -32,7 +32,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from trimtab.transport.base import CommunicationError, malformed
 from trimtab.transport.rendezvous.agreed_secret import KeyPair, draw_secret
-from trimtab.transport.rendezvous.tcp import Card, Met, check_card, checked_attempt, missing_ranks
+from trimtab.transport.rendezvous.tcp import Card, RendezvousResult, check_card, checked_attempt, missing_ranks
 
 #: Seconds between two looks at the store.
 _LOOK_SECONDS = 0.05
@@ -54,7 +54,7 @@ def meet_in_store(
     *,
     card: Card,
     say: Callable[[list[int]], None] = lambda missing: None,
-) -> tuple[Met, Store]:
+) -> tuple[RendezvousResult, Store]:
     """Leave ``card`` (plain JSON) in the store at ``host:port``, and wait for every rank's; each rank calls it.
 
     The store must be kept until every rank has read it. ``say`` is told on rank 0 which ranks are missing, where they
@@ -87,7 +87,9 @@ class _MissingError(Exception):
         self.ranks = ranks
 
 
-def _answer_all(store: Store, num_ranks: int, card: Card, until: float, say: Callable[[list[int]], None]) -> Met:
+def _answer_all(
+    store: Store, num_ranks: int, card: Card, until: float, say: Callable[[list[int]], None]
+) -> RendezvousResult:
     """Rank 0's part."""
     ranks = range(num_ranks)
     answered: dict[int, _Left] = {}
@@ -114,7 +116,7 @@ def _answer_all(store: Store, num_ranks: int, card: Card, until: float, say: Cal
             missing = _unconfirmed(store, num_ranks, answer["attempt"])
         if answered and not missing:
             _write(store, _key("answer", 0), {**answer, "final": True})
-            return Met(answer["cards"], bytes.fromhex(answer["attempt"]), secret)
+            return RendezvousResult(answer["cards"], bytes.fromhex(answer["attempt"]), secret)
         if time.monotonic() > until:
             raise _MissingError(missing)
         if missing != told and time.monotonic() > tell_at:
@@ -123,7 +125,7 @@ def _answer_all(store: Store, num_ranks: int, card: Card, until: float, say: Cal
         time.sleep(_LOOK_SECONDS)
 
 
-def _ask_first(store: Store, rank: int, num_ranks: int, card: Card, until: float) -> Met:
+def _ask_first(store: Store, rank: int, num_ranks: int, card: Card, until: float) -> RendezvousResult:
     """Every other rank's part."""
     pair, token = KeyPair(), os.urandom(16).hex()
     _write(store, _key("card", rank), {"card": card, "token": token, "public": pair.public.hex()})
@@ -132,7 +134,9 @@ def _ask_first(store: Store, rank: int, num_ranks: int, card: Card, until: float
         answer = _Answer.read(_read(store, "answer", [0]).get(0), rank, num_ranks, token)
         if answer is not None:
             if answer.is_final:
-                return Met(answer.cards, bytes.fromhex(answer.attempt), pair.unseal(answer.sealed, answer.public))
+                return RendezvousResult(
+                    answer.cards, bytes.fromhex(answer.attempt), pair.unseal(answer.sealed, answer.public)
+                )
             if answer.attempt != attempt:
                 attempt = answer.attempt
                 _write(store, _key("confirmed", rank), attempt)
