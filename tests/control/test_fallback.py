@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from trimtab.control.fallback import Fallback
+from trimtab.control.fallback import DenseFallback
 from trimtab.control.monitors.guards import Alarm
 from trimtab.control.types import StepReport
 from trimtab.plan.plan import dense_plan
@@ -14,12 +14,12 @@ NOT_FINITE, TOO_SLOW = Alarm("not finite"), Alarm("too slow", step_seconds=0.2)
 DROPPED = StepReport(1, dense_plan(), 0.2, 0.1, 0.0, 0.1, 0, 0, 1.0, 0.0, finite=False)
 
 
-def held_after(fallback: Fallback, step: int) -> int:
+def held_after(fallback: DenseFallback, step: int) -> int:
     fallback.begin(NOT_FINITE, step, now=float(step))
     return fallback.hold_until_step - step
 
 
-def guards_in_a_row(fallback: Fallback, count: int) -> list[int]:
+def guards_in_a_row(fallback: DenseFallback, count: int) -> list[int]:
     """Holds of guards that each come as soon as another plan is tried; the first at step 100."""
     holds, step = [], 100
     for _ in range(count):
@@ -29,25 +29,25 @@ def guards_in_a_row(fallback: Fallback, count: int) -> list[int]:
 
 
 def test_each_guard_holds_dense_twice_as_long_up_to_a_most():
-    assert guards_in_a_row(Fallback(), 12) == [10, 20, 40, 80, 160, 320, 640, 640, 640, 640, 640, 640]
+    assert guards_in_a_row(DenseFallback(), 12) == [10, 20, 40, 80, 160, 320, 640, 640, 640, 640, 640, 640]
 
 
 @pytest.mark.parametrize("before", [1, 3, 12])
 def test_after_ten_holds_without_a_guard_the_next_is_taken_for_the_first(before):
-    fallback = Fallback()
+    fallback = DenseFallback()
     last = guards_in_a_row(fallback, before)[-1]
     assert held_after(fallback, fallback.hold_until_step + 10 * last + 1) == 10
 
 
 @pytest.mark.parametrize("before", [1, 3, 12])
 def test_until_then_none_is_forgotten(before):
-    fallback = Fallback()
+    fallback = DenseFallback()
     last = guards_in_a_row(fallback, before)[-1]
     assert held_after(fallback, fallback.hold_until_step + 10 * last) == min(2 * last, 640)
 
 
 def test_another_network_ends_a_hold_for_speed_and_forgets_no_guard():
-    fallback = Fallback()
+    fallback = DenseFallback()
     guards_in_a_row(fallback, 4)
     begun = 10_000
     fallback.begin(TOO_SLOW, begun, now=begun)
@@ -59,27 +59,27 @@ def test_another_network_ends_a_hold_for_speed_and_forgets_no_guard():
 
 def test_where_dense_is_faster_still_than_what_was_left_another_network_ends_no_hold():
     """Readings of a network within one machine wander, and the plan would be back amid what has slowed it down."""
-    fallback = Fallback()
+    fallback = DenseFallback()
     fallback.begin(TOO_SLOW, 100, now=50.0)
     fallback.network_changed(103, dense_seconds=0.15)
     assert fallback.holds(103, now=50.1)
 
 
 def test_another_network_does_not_end_the_hold_of_what_was_not_finite():
-    fallback = Fallback()
+    fallback = DenseFallback()
     fallback.begin(NOT_FINITE, 100, now=50.0)
     fallback.network_changed(103, dense_seconds=10.0)
     assert fallback.hold_until_step == 110
 
 
-def seconds_held(fallback: Fallback, step: int, now: float) -> float:
+def seconds_held(fallback: DenseFallback, step: int, now: float) -> float:
     """For how long a guard keeps dense whose steps take next to no time."""
     fallback.begin(TOO_SLOW, step, now)
     return next(seconds for seconds in range(10_000) if not fallback.holds(step + 1000, now + seconds))
 
 
 def test_what_was_too_slow_is_held_for_seconds_too_and_twice_as_long_each_time():
-    fallback, now, held = Fallback(), 0.0, []
+    fallback, now, held = DenseFallback(), 0.0, []
     for turn in range(8):
         held.append(seconds_held(fallback, 1000 * turn, now))
         now += held[-1] + 5
@@ -88,7 +88,7 @@ def test_what_was_too_slow_is_held_for_seconds_too_and_twice_as_long_each_time()
 
 
 def test_for_speed_the_monitors_are_heard_first_where_exchanges_say_that_the_network_has_changed():
-    fallback = Fallback()
+    fallback = DenseFallback()
     assert fallback.due(TOO_SLOW, 100.0, is_network_known=False) is None
     assert fallback.due(TOO_SLOW, 104.0, is_network_known=False) is None
     assert fallback.due(TOO_SLOW, 104.1, is_network_known=True) is TOO_SLOW, "they have spoken"
@@ -96,18 +96,18 @@ def test_for_speed_the_monitors_are_heard_first_where_exchanges_say_that_the_net
 
 
 def test_an_alarm_that_ended_by_itself_gives_the_next_as_long():
-    fallback = Fallback()
+    fallback = DenseFallback()
     fallback.due(TOO_SLOW, 100.0, is_network_known=False)
     assert fallback.due(None, 102.0, is_network_known=False) is None
     assert fallback.due(TOO_SLOW, 106.0, is_network_known=False) is None
 
 
 def test_what_is_not_finite_waits_for_no_monitor():
-    assert Fallback().due(NOT_FINITE, 100.0, is_network_known=False) is NOT_FINITE
+    assert DenseFallback().due(NOT_FINITE, 100.0, is_network_known=False) is NOT_FINITE
 
 
 def test_dropped_steps_count_until_one_is_not():
-    fallback = Fallback()
+    fallback = DenseFallback()
     for _ in range(3):
         fallback.observe(DROPPED)
     assert fallback.num_dropped_in_a_row == 3
@@ -116,6 +116,6 @@ def test_dropped_steps_count_until_one_is_not():
 
 
 def test_steps_that_a_scaler_drops_while_it_looks_for_a_scale_do_not_count():
-    fallback = Fallback()
+    fallback = DenseFallback()
     fallback.observe(replace(DROPPED, loss_scale=65536.0))
     assert fallback.num_dropped_in_a_row == 0

@@ -15,7 +15,7 @@ import trimtab
 from kit.rank_pool import RankPool
 from kit.training.random_training import make_session, network
 from torch import nn
-from trimtab.control.fallback import Fallback
+from trimtab.control.fallback import DenseFallback
 from trimtab.control.monitors import guards
 from trimtab.control.monitors.guards import ResidualWatch
 from trimtab.control.types import StepReport
@@ -272,7 +272,7 @@ def test_the_rank_at_fault_names_the_parameter_that_is_not_finite(plan: str, ran
 
 @pytest.mark.parametrize(("scale", "guarded"), [(65536.0, False), (1.0, True)])
 def test_steps_that_a_scaler_drops_while_it_finds_its_scale_ban_no_plan(scale: float, guarded: bool) -> None:
-    fallback = Fallback()
+    fallback = DenseFallback()
     for step in range(8):
         fallback.observe(StepReport(step, dense_plan(), 0.2, 0.1, 0.0, 0.1, 0, 0, 1.0, 0.0, False, loss_scale=scale))
     assert (guards.alarm(fallback.num_dropped_in_a_row, ResidualWatch(), [], None) is not None) == guarded

@@ -21,7 +21,7 @@ _HEARD_SECONDS = 5.0
 _GOOD_HOLDS = 10
 
 
-class Fallback:
+class DenseFallback:
     """How often guards have sent the job back to dense, and until when it stays there."""
 
     def __init__(self) -> None:
