@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 from trimtab.control.fallback import DenseFallback
-from trimtab.control.monitors.guards import Alarm
+from trimtab.control.monitors.guards import GuardRailViolation
 from trimtab.control.types import StepReport
 from trimtab.plan.plan import dense_plan
 
-NOT_FINITE, TOO_SLOW = Alarm("not finite"), Alarm("too slow", step_seconds=0.2)
+NOT_FINITE, TOO_SLOW = GuardRailViolation("not finite"), GuardRailViolation("too slow", step_seconds=0.2)
 DROPPED = StepReport(1, dense_plan(), 0.2, 0.1, 0.0, 0.1, 0, 0, 1.0, 0.0, finite=False)
 
 

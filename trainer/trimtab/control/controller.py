@@ -188,14 +188,16 @@ class Controller:
         made = choice.choose(evaluator, self._since_network.banned, seed, is_provisional=is_provisional)
         return self._carry_out(trigger, made, network, now)
 
-    def _alarm(self, dense: Prediction | None) -> guards.Alarm | None:
+    def _alarm(self, dense: Prediction | None) -> guards.GuardRailViolation | None:
         """Why to leave the plan for dense, if at all."""
         if self.plan.is_dense:
             return None
         steps = self._learner.steps.since(self.plan, self._since_network.start)
         return guards.alarm(self._fallback.num_dropped_in_a_row, self._since_plan.residual, steps, dense)
 
-    def _fall_back(self, alarm: guards.Alarm, evaluator: PlanEvaluator, network: Network, now: float) -> Action:
+    def _fall_back(
+        self, alarm: guards.GuardRailViolation, evaluator: PlanEvaluator, network: Network, now: float
+    ) -> Action:
         """To dense, for a while: all that a guard resets is reset here."""
         self._fallback.begin(alarm, self._step, now)
         self._triggers.fell_back()

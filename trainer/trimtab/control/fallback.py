@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab.control.monitors.guards import Alarm
+from trimtab.control.monitors.guards import GuardRailViolation
 from trimtab.control.types import StepReport
 
 #: Steps of dense after a guard, doubled each time up to the most.
@@ -52,7 +52,7 @@ class DenseFallback:
         """Whether dense is still to be kept."""
         return step < self.hold_until_step or now < self._hold_until
 
-    def due(self, alarm: Alarm | None, now: float, *, is_network_known: bool) -> Alarm | None:
+    def due(self, alarm: GuardRailViolation | None, now: float, *, is_network_known: bool) -> GuardRailViolation | None:
         """The alarm, where it is to be acted upon: for speed not before the monitors could say what has changed."""
         if alarm is None:
             self._first_alarm = None
@@ -61,7 +61,7 @@ class DenseFallback:
             return alarm if now - self._first_alarm >= _HEARD_SECONDS else None
         return alarm
 
-    def begin(self, alarm: Alarm, step: int, now: float) -> None:
+    def begin(self, alarm: GuardRailViolation, step: int, now: float) -> None:
         """A plan is left for dense."""
         self._first_alarm = None
         if self._is_forgotten(step, now):

@@ -27,7 +27,7 @@ _JUDGED_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Alarm:
+class GuardRailViolation:
     """The plan is to be left for dense."""
 
     reason: str
@@ -54,14 +54,14 @@ class ResidualWatch:
 
 def alarm(
     num_dropped_in_a_row: int, residual: ResidualWatch, steps: Sequence[StepReport], dense: Prediction | None
-) -> Alarm | None:
+) -> GuardRailViolation | None:
     """Why to go back to dense now, if at all.
 
     ``steps``: under the present plan on this network. ``dense``: as predicted, None without a network.
     """
     reason = non_finite(num_dropped_in_a_row) or residual.growth()
     if reason is not None:
-        return Alarm(reason)
+        return GuardRailViolation(reason)
     return None if dense is None else slower_than_dense(steps, dense)
 
 
@@ -92,7 +92,7 @@ def growing_residual(norms: Sequence[float], gains: Sequence[float]) -> str | No
     return f"the residual grew {now / half:.1f}-fold in {len(norms) - len(norms) // 2} steps"
 
 
-def slower_than_dense(steps: Sequence[StepReport], dense: Prediction) -> Alarm | None:
+def slower_than_dense(steps: Sequence[StepReport], dense: Prediction) -> GuardRailViolation | None:
     """The plan's measured steps on the present network take longer than dense's would.
 
     Dense's would have computed as long as these did: other work on the machine slows down both, and a prediction by the
@@ -112,7 +112,7 @@ def slower_than_dense(steps: Sequence[StepReport], dense: Prediction) -> Alarm |
     needed = computing + dense.sync_seconds
     if measured <= allowed * needed:
         return None
-    return Alarm(f"its steps take {measured:.3f} s where dense needs {needed:.3f} s", measured)
+    return GuardRailViolation(f"its steps take {measured:.3f} s where dense needs {needed:.3f} s", measured)
 
 
 def _last(steps: Sequence[StepReport], seconds: float) -> Sequence[StepReport]:
