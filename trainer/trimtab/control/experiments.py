@@ -17,7 +17,7 @@ from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.decision import Prediction
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.reason import of_progress
-from trimtab.control.search.selection import Banned, Choice, banned_of
+from trimtab.control.search.selection import Choice, ExcludedPlans, banned_of
 from trimtab.plan.plan import Plan
 from trimtab.records.lines import Trigger
 
@@ -77,7 +77,7 @@ class Experiments:
             self._under_way = None
         self._look_at = _FEWEST_BEFORE
 
-    def judged(self, trigger: Trigger, made: Choice) -> tuple[str, set[Banned]]:
+    def judged(self, trigger: Trigger, made: Choice) -> tuple[str, set[ExcludedPlans]]:
         """The reason of a choice, and what is not to be chosen again: what was left as its steps bring too little.
 
         That is the present plan, or the one that an experiment took the place of.
@@ -92,7 +92,7 @@ class Experiments:
         return of_progress(made.reason, left, correction), {banned_of(left)}
 
     def suggest(
-        self, evaluator: PlanEvaluator, banned: Collection[Banned], num_steps: int, now: float
+        self, evaluator: PlanEvaluator, banned: Collection[ExcludedPlans], num_steps: int, now: float
     ) -> Choice | None:
         """The plan to train under for a while instead of the present one, after ``num_steps`` of it; None: none."""
         if self._under_way is not None or self._began is None or num_steps < self._look_at or now < self._look_from:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from trimtab.control.monitors.gain import GainWatch
 from trimtab.control.monitors.guards import ResidualWatch
 from trimtab.control.plan_outcome import PlanOutcome
-from trimtab.control.search.selection import Banned
+from trimtab.control.search.selection import ExcludedPlans
 from trimtab.control.types import StepReport
 
 
@@ -17,7 +17,7 @@ class SinceNetworkChange:
 
     outcome: PlanOutcome
     start: float = float("-inf")
-    banned: set[Banned] = field(default_factory=set)
+    banned: set[ExcludedPlans] = field(default_factory=set)
     """What guards have left, and what was left because its steps bring much less than the law promised."""
     may_cut: bool = True
     """Whether schedules may choose parts: not once steps in parts have turned out longer."""

@@ -37,7 +37,7 @@ _MOST_SHOWN = 40
 
 
 #: Collective, ratio and source.
-Banned = tuple[str, float, str]
+ExcludedPlans = tuple[str, float, str]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Choice:
         )
 
 
-def banned_of(plan: Plan) -> Banned:
+def banned_of(plan: Plan) -> ExcludedPlans:
     """What is not to be chosen again once the plan has failed, in whatever buffers."""
     return plan.collective, plan.ratio, plan.source
 
@@ -96,7 +96,9 @@ class Promise:
     """Whether the change is for a step so much shorter that a measurement will tell, and not for the gain."""
 
 
-def choose(evaluator: PlanEvaluator, banned: Collection[Banned], seed: int, *, is_provisional: bool = False) -> Choice:
+def choose(
+    evaluator: PlanEvaluator, banned: Collection[ExcludedPlans], seed: int, *, is_provisional: bool = False
+) -> Choice:
     """The knee of the Pareto front, or the present plan where leaving it promises too little.
 
     ``banned``: collectives, ratios and sources that failed on this network. ``seed``: of the search for the front.
