@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator import GIGABIT
 from trimtab.control.controller import Controller
-from trimtab.control.types import Adopt, ControllerSettings, ModelFacts, NetworkView, StepReport
+from trimtab.control.types import ControllerSettings, ModelFacts, NetworkView, StepReport, SwitchPlan
 from trimtab.judge.simulated_cluster import Phase, SimulatedCluster
 from trimtab_api.catalogue import COLLECTIVES
 
@@ -47,5 +47,5 @@ def report(step, plan, finite=True, residual_norm=1.0, collective=0.1, step_seco
 def sparse_controller():
     controller = Controller(ControllerSettings(), FACTS)
     controller.observe_network(NetworkView(1, *SLOW), 0.0)
-    assert isinstance(controller.next_action(0.0, 100), Adopt)
+    assert isinstance(controller.next_action(0.0, 100), SwitchPlan)
     return controller

@@ -8,7 +8,7 @@ import pytest
 from driving import FACTS, FAST, SLOW, cluster, decisions, report, sparse_controller, train
 from simulator import GIGABIT, dense
 from trimtab.control.controller import Controller
-from trimtab.control.types import Adopt, ControllerSettings, NetworkView
+from trimtab.control.types import ControllerSettings, NetworkView, SwitchPlan
 from trimtab.judge.simulated_run import SimulatedRun
 from trimtab_api.catalogue import COLLECTIVES
 
@@ -18,7 +18,7 @@ def test_two_dropped_steps_bring_dense_back():
     for step in range(2):
         controller.observe_step(report(step, controller.plan, finite=False), 1.0 + step)
     action = controller.next_action(3.0, 100)
-    assert isinstance(action, Adopt)
+    assert isinstance(action, SwitchPlan)
     assert action.plan.is_dense
     assert "not finite" in action.decision.reason
 
@@ -28,7 +28,7 @@ def test_a_residual_out_of_hand_brings_dense_back():
     for step in range(40):
         controller.observe_step(report(step, controller.plan, residual_norm=1.3**step, collective=0.02), 1.0 + step)
         action = controller.next_action(1.0 + step, 100)
-        if isinstance(action, Adopt) and action.decision.trigger == "guard":
+        if isinstance(action, SwitchPlan) and action.decision.trigger == "guard":
             break
     assert action.plan.is_dense
     assert "residual" in action.decision.reason
@@ -75,12 +75,12 @@ def test_a_changed_network_ends_the_wait_of_a_plan_that_was_merely_slow():
         slow = report(step, controller.plan, collective=speed - 0.1, step_seconds=speed)
         controller.observe_step(slow, now)
         action = controller.next_action(now, 100)
-        adopted += [action.plan] if isinstance(action, Adopt) else []
+        adopted += [action.plan] if isinstance(action, SwitchPlan) else []
     assert [plan.is_dense for plan in adopted] == [False, True]
     for revision in (2, 3):
         controller.observe_network(NetworkView(revision, *SLOW), now)
     action = controller.next_action(now, 100)
-    assert isinstance(action, Adopt)
+    assert isinstance(action, SwitchPlan)
     assert not action.plan.is_dense
 
 
@@ -94,6 +94,6 @@ def test_a_plan_that_failed_is_not_chosen_again_on_its_network():
     for step in range(2, 40):
         controller.observe_step(report(step, controller.plan, collective=2.0, step_seconds=2.1), 2.1 * step)
         action = controller.next_action(2.1 * step, 100)
-        chosen += [action.plan] if isinstance(action, Adopt) else []
+        chosen += [action.plan] if isinstance(action, SwitchPlan) else []
     assert chosen
     assert (failed.ratio, failed.collective) not in {(plan.ratio, plan.collective) for plan in chosen}

@@ -11,7 +11,7 @@ from trimtab.control.controller import Controller
 from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.search.space import Space
-from trimtab.control.types import Adopt, ControllerSettings, KeepGoing, ModelFacts, NetworkView, StepReport
+from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, NetworkView, StepReport, SwitchPlan
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import BucketTimes, ModuleTimes, Profile
 from trimtab_api.catalogue import Option, Row, planners, schedules, whole_number
@@ -179,7 +179,7 @@ def test_a_static_plans_schedule_is_planned_once_steps_were_profiled(schedule):
     assert controller.next_action(0.0, 100) == KeepGoing()
     controller.observe_profile(profiled(), 1.0)
     adopted = controller.next_action(1.0, 100)
-    assert isinstance(adopted, Adopt)
+    assert isinstance(adopted, SwitchPlan)
     assert adopted.plan.timetable is not None
     assert adopted.plan.name == first.name
     assert adopted.plan.version == 1
@@ -198,7 +198,7 @@ def test_it_is_planned_anew_only_where_that_saves_a_twentieth_of_the_time_to_tar
     controller.observe_network(NetworkView(3, SLOW[0], 10 / SLOW[1]), 30.0)
     controller.observe_profile(profiled(), 31.0)
     again = controller.next_action(31.0, 100)
-    assert isinstance(again, Adopt)
+    assert isinstance(again, SwitchPlan)
     assert again.plan.timetable.iterations_per_update == 1, "ten times the bandwidth, and nothing is merged"
 
 
@@ -210,7 +210,7 @@ def test_deft_sums_while_the_loss_falls_as_promised_and_delays_nothing_once_it_f
         told = replace(profiled(), step=100 + number, plan=controller.plan, loss_fall=fall)
         controller.observe_profile(told, 1.0 + number)
         action = controller.next_action(1.0 + number, 100)
-        assert isinstance(action, Adopt), number
+        assert isinstance(action, SwitchPlan), number
         adopted.append((action.plan.timetable.delays, action.plan.timetable.averages))
     assert adopted == [(False, False), (True, False), (False, False), (True, False)]
     assert {line["trigger"] for line in controller.log.drain()} == {"profile"}

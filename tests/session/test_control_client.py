@@ -13,7 +13,7 @@ from trimtab.control import client as control_client
 from trimtab.control.client import ControlClient
 from trimtab.control.controller import Controller
 from trimtab.control.decision import Measured
-from trimtab.control.types import Adopt, ControllerSettings, KeepGoing, ModelFacts, StepReport
+from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, StepReport, SwitchPlan
 from trimtab.plan.plan import Plan, dense_plan
 from trimtab.session.announcements import ControlMessages
 from trimtab_api.netmon_client import NetworkView
@@ -214,7 +214,7 @@ def test_answers_are_seen_and_taken_once_by_two_threads(make_client: Any) -> Non
     assert made.client.poll() is None
     plans = [Plan.parse("0.1/all-gather").with_version(number) for number in range(1, 20)]
     answers, over = iter(plans), threading.Event()
-    made.controller.next_action = lambda now, left: Adopt(next(answers), decision=None)
+    made.controller.next_action = lambda now, left: SwitchPlan(next(answers), decision=None)
 
     def watch() -> int:
         seen = 0
@@ -243,7 +243,9 @@ def test_answers_are_seen_and_taken_once_by_two_threads(make_client: Any) -> Non
 def test_what_is_announced_before_an_answer_came_does_not_take_it_along(make_client: Any) -> None:
     made = make_client()
     wait_for_answer(made)
-    made.controller.next_action = lambda now, left: Adopt(Plan.parse("0.1/all-gather").with_version(1), decision=None)
+    made.controller.next_action = lambda now, left: SwitchPlan(
+        Plan.parse("0.1/all-gather").with_version(1), decision=None
+    )
     assert made.client.poll() is None
     made.client.loop_ended(None)
     wait_for_answer(made)

@@ -19,7 +19,7 @@ from trimtab_api.certificates import Certificates
 from trimtab.control.controller import Controller
 from trimtab.control.mailbox import Mailbox
 from trimtab.control.monitors.network_alarm import PATIENCE_SECONDS, NetworkAlarm, network_line, problem_of
-from trimtab.control.types import Adopt, NetworkView, RunTrials, StepReport, TrialReport
+from trimtab.control.types import NetworkView, RunTrials, StepReport, SwitchPlan, TrialReport
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import Profile
 
@@ -240,7 +240,7 @@ class ControlClient:
             self._probe = self._prober.submit(
                 self._watch.measure_now, "collectives no longer fit the measured network", PROBE_TIMEOUT_SECONDS
             )
-        if isinstance(action, Adopt):
+        if isinstance(action, SwitchPlan):
             self._answers.put({"adopt": action.plan.to_json()})
         elif isinstance(action, RunTrials):
             self._answers.put({"trials": [plan.to_json() for plan in action.plans], "iterations": action.iterations})

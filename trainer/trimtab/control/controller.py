@@ -42,13 +42,13 @@ from trimtab.control.trial_budget import TrialBudget
 from trimtab.control.triggers import Triggers
 from trimtab.control.types import (
     Action,
-    Adopt,
     ControllerSettings,
     KeepGoing,
     ModelFacts,
     NetworkView,
     RunTrials,
     StepReport,
+    SwitchPlan,
     TrialReport,
 )
 from trimtab.plan.plan import Plan
@@ -262,7 +262,7 @@ class Controller:
         self.plan = decision.adopted
         self._since_plan = self._plan_begins()
         self.drift.plan_changed()
-        return Adopt(self.plan, decision)
+        return SwitchPlan(self.plan, decision)
 
     def _evaluator(self, network: Network) -> PlanEvaluator:
         evaluate = partial(self._learner.predictor.predict, alpha=network.latency, beta=network.beta)

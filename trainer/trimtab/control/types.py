@@ -270,7 +270,7 @@ class RunTrials:
 
 
 @dataclass(frozen=True)
-class Adopt:
+class SwitchPlan:
     """Adopt the plan, whose version is new, on every rank at the same step."""
 
     plan: Plan
@@ -278,4 +278,4 @@ class Adopt:
     """Why; the same record is in the next `Controller.drain_log`."""
 
 
-Action = KeepGoing | RunTrials | Adopt
+Action = KeepGoing | RunTrials | SwitchPlan

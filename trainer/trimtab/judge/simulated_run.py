@@ -16,12 +16,12 @@ from typing import Any
 from trimtab.control.controller import Controller
 from trimtab.control.types import (
     Action,
-    Adopt,
     ControllerSettings,
     ModelFacts,
     NetworkView,
     RunTrials,
     StepReport,
+    SwitchPlan,
     TrialReport,
 )
 from trimtab.judge.simulated_cluster import SimulatedCluster, family
@@ -110,7 +110,7 @@ class SimulatedRun:
         """What the controller wants, between two steps."""
         steps_left_in_epoch = self.cluster.steps_per_epoch - self.step % self.cluster.steps_per_epoch
         action = self.controller.next_action(self.now, steps_left_in_epoch)
-        self.num_changes += isinstance(action, Adopt)
+        self.num_changes += isinstance(action, SwitchPlan)
         self._has_news = False
         return action
 
