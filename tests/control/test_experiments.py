@@ -66,18 +66,18 @@ def test_a_look_at_what_could_be_tried_comes_no_sooner_than_seconds_after_one_in
     """Each weighs some hundred plans beside training: every eighth step of 40 ms that showed."""
     monkeypatch.setattr(experiments, "_WORTH_IT", log(1e9))
     asked_at, looked_at = [], []
-    suggest, promise = experiments.Experiments.suggest, experiments.Experiments._promise
+    suggest, promise = experiments.Exploration.suggest, experiments.Exploration._promise
 
-    def asked(self: experiments.Experiments, *about: Any) -> Any:
+    def asked(self: experiments.Exploration, *about: Any) -> Any:
         asked_at.append(about[-1])
         return suggest(self, *about)
 
-    def looked(self: experiments.Experiments, *about: Any) -> Any:
+    def looked(self: experiments.Exploration, *about: Any) -> Any:
         looked_at.append(asked_at[-1])
         return promise(self, *about)
 
-    monkeypatch.setattr(experiments.Experiments, "suggest", asked)
-    monkeypatch.setattr(experiments.Experiments, "_promise", looked)
+    monkeypatch.setattr(experiments.Exploration, "suggest", asked)
+    monkeypatch.setattr(experiments.Exploration, "_promise", looked)
     decided(SimulatedRun(random_adam_cluster(0, 4), ADAPTIVE, 0), 200)
     times = sorted(set(looked_at))
     apart = [after - before for before, after in pairwise(times)]

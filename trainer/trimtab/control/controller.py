@@ -20,7 +20,7 @@ from trimtab.control import warmup
 from trimtab.control.cost_model.convergence import reads_gain
 from trimtab.control.decision import Prediction
 from trimtab.control.decision_log import DecisionLog
-from trimtab.control.experiments import Experiments
+from trimtab.control.experiments import Exploration
 from trimtab.control.fallback import DenseFallback
 from trimtab.control.learning import Learner
 from trimtab.control.monitors import guards
@@ -81,7 +81,7 @@ class Controller:
         self._loop_steps = 0.0  # of the script's loop over ``session.batches``; 0 where it is over something else
         self._triggers = Triggers()
         self._fallback = DenseFallback()
-        self._experiments = Experiments(self._learner.predictor)
+        self._experiments = Exploration(self._learner.predictor)
         self._since_network = SinceNetworkChange(PlanOutcome(self._learner.steps))
         self._since_plan = self._plan_begins()
 

@@ -40,7 +40,7 @@ _SHARE, _ADVANCE_STEPS, _ADVANCE_STEPS_OF_ROUNDS = 0.02, 80, 160
 _LEAST_WASTED = 0.1
 
 
-class Experiments:
+class Exploration:
     """Keeps what experiments waste under a share of the time, and says when the next one is due and when it is over."""
 
     def __init__(self, predictor: Predictor) -> None:
