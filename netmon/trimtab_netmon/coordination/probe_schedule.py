@@ -99,7 +99,7 @@ def longest_interval(shortest: float, num_links: int) -> float:
 
 
 @dataclass
-class Account:
+class TokenBucket:
     """What one host may still spend on tests, in seconds or bytes; the balance grows with time up to ``full``."""
 
     rate: float
@@ -141,8 +141,8 @@ class Budget:
     """
 
     def __init__(self, num_workers: int, share: float, bytes_per_day: float, now: float) -> None:
-        self._seconds = [Account(share, share * BUDGET_HORIZON, TYPICAL_TEST, now) for _ in range(num_workers)]
-        self._bytes = [Account(refill_rate(bytes_per_day), bytes_per_day / 2, 0.0, now) for _ in range(num_workers)]
+        self._seconds = [TokenBucket(share, share * BUDGET_HORIZON, TYPICAL_TEST, now) for _ in range(num_workers)]
+        self._bytes = [TokenBucket(refill_rate(bytes_per_day), bytes_per_day / 2, 0.0, now) for _ in range(num_workers)]
 
     def spend(self, pair: Pair, seconds: float, num_bytes: float, now: float) -> None:
         """Book a test on both its hosts."""
@@ -171,7 +171,7 @@ class Budget:
         accounts = zip(self._seconds, self._bytes, strict=True)
         return tuple((seconds.full - seconds.balance, size.full - size.balance) for seconds, size in accounts)
 
-    def _accounts(self, pair: Pair) -> list[Account]:
+    def _accounts(self, pair: Pair) -> list[TokenBucket]:
         return [accounts[worker] for worker in pair for accounts in (self._seconds, self._bytes)]
 
 
