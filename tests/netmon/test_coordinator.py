@@ -12,7 +12,7 @@ from trimtab_api.netmon.v1 import netmon_pb2
 from trimtab_netmon.coordination.coordinator import Coordinator, NotNowError, StoppingError
 from trimtab_netmon.links import converters
 from trimtab_netmon.links.measurements import LinkState, Measurement, Method
-from trimtab_netmon.links.watch_value import WatchValue
+from trimtab_netmon.links.watch_value import Broadcast
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.settings import Endpoint, Settings
 
@@ -85,7 +85,7 @@ async def measured(network, probe_interval=60.0, probe_budget=0.1):
     """A coordinator of this network whose first round is over, and what it publishes."""
     peers = tuple(Endpoint("127.0.0.1", 9000 + 2 * worker) for worker in range(NUM_WORKERS))
     settings = Settings(0, peers, peers[0], "lo", probe_interval, probe_budget, metrics_port=0)
-    published = WatchValue(netmon_pb2.NetworkState(num_workers=NUM_WORKERS))
+    published = Broadcast(netmon_pb2.NetworkState(num_workers=NUM_WORKERS))
     coordinator = Coordinator(settings, network, published, Metrics())
     running = asyncio.create_task(coordinator.run())
     try:

@@ -16,7 +16,7 @@ from trimtab_netmon.coordination.coordinator import Coordinator, NotNowError
 from trimtab_netmon.links import converters
 from trimtab_netmon.links.delta_encoding import StateReader
 from trimtab_netmon.links.measurements import LinkState, Measurement, Method, Summary
-from trimtab_netmon.links.watch_value import WatchValue
+from trimtab_netmon.links.watch_value import Broadcast
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.peers.addresses import PeerAddresses
 from trimtab_netmon.peers.channels import Peers
@@ -51,10 +51,10 @@ async def whole_job():
     settings = Settings(0, endpoints, endpoints[0], "lo", 2.0, 0.1, metrics_port=0)
     peers, published = (
         Peers(endpoints, PeerAddresses(0, endpoints, endpoints[0])),
-        WatchValue(netmon_pb2.NetworkState()),
+        Broadcast(netmon_pb2.NetworkState()),
     )
     coordinator = Coordinator(settings, peers, published, Metrics())
-    tables = [WatchValue(netmon_pb2.LinkTable(source=worker)) for worker in range(MOST_WORKERS)]
+    tables = [Broadcast(netmon_pb2.LinkTable(source=worker)) for worker in range(MOST_WORKERS)]
     latency, states, servers = [0.002], {}, []
     for worker, endpoint in enumerate(endpoints):
         server = grpc.aio.server(options=SERVER_OPTIONS)

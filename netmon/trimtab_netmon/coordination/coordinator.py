@@ -24,7 +24,7 @@ from trimtab_netmon.coordination.state_publisher import StatePublisher
 from trimtab_netmon.coordination.traffic_evidence import ArrivalEvidence
 from trimtab_netmon.links import converters
 from trimtab_netmon.links.measurements import moved
-from trimtab_netmon.links.watch_value import WatchValue
+from trimtab_netmon.links.watch_value import Broadcast
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.peers.channels import Peers
 from trimtab_netmon.settings import Settings
@@ -57,7 +57,7 @@ class Coordinator:
     """Starts tests and rounds, and merges and publishes, as what workers report and callers ask for require."""
 
     def __init__(
-        self, settings: Settings, peers: Peers, published: WatchValue[netmon_pb2.NetworkState], metrics: Metrics
+        self, settings: Settings, peers: Peers, published: Broadcast[netmon_pb2.NetworkState], metrics: Metrics
     ) -> None:
         self._peers = peers
         self._metrics = metrics

@@ -8,7 +8,7 @@ from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon.coordination.merged_links import MergedLinks
 from trimtab_netmon.links import converters
-from trimtab_netmon.links.watch_value import WatchValue
+from trimtab_netmon.links.watch_value import Broadcast
 
 #: Seconds between two states in which nothing has changed but the measurements' age.
 HEARTBEAT = 5.0
@@ -19,7 +19,7 @@ TELLING_RATE = 1e6
 class StatePublisher:
     """Publishes states, and says when the next one is due: soon if links have changed, else as a heartbeat."""
 
-    def __init__(self, published: WatchValue[netmon_pb2.NetworkState], num_workers: int) -> None:
+    def __init__(self, published: Broadcast[netmon_pb2.NetworkState], num_workers: int) -> None:
         self._published = published
         self._num_workers = num_workers
         self._published_at = float("-inf")

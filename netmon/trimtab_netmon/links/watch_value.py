@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class WatchValue(Generic[Value]):
+class Broadcast(Generic[Value]):
     """The newest value; a slow follower misses values in between, never the newest. For one event loop."""
 
     def __init__(self, value: Value) -> None:

@@ -20,7 +20,7 @@ from trimtab_netmon.coordination.coordinator import Coordinator
 from trimtab_netmon.links import converters
 from trimtab_netmon.links.delta_encoding import StateReader
 from trimtab_netmon.links.measurements import LinkState, Measurement, Method, moved
-from trimtab_netmon.links.watch_value import WatchValue
+from trimtab_netmon.links.watch_value import Broadcast
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.peers.addresses import PeerAddresses
 from trimtab_netmon.peers.channels import Peers
@@ -70,8 +70,8 @@ class Monitor:
         self._windows = {worker: LatencyWindow() for worker in settings.others}
         self._heard: dict[int, tuple[float, float]] = {}
         self._capacities: dict[int, float] = {}
-        self._links = WatchValue(netmon_pb2.LinkTable(source=settings.worker))
-        self._published = WatchValue(netmon_pb2.NetworkState(num_workers=len(settings.peers)))
+        self._links = Broadcast(netmon_pb2.LinkTable(source=settings.worker))
+        self._published = Broadcast(netmon_pb2.NetworkState(num_workers=len(settings.peers)))
         self._coordinator: Coordinator | None = None
         if settings.worker == 0:
             self._coordinator = Coordinator(settings, self._peers, self._published, self._metrics)

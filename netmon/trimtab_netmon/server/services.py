@@ -14,7 +14,7 @@ from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon.coordination.coordinator import Coordinator, NotNowError, StoppingError
 from trimtab_netmon.links.delta_encoding import StateSender
-from trimtab_netmon.links.watch_value import WatchValue
+from trimtab_netmon.links.watch_value import Broadcast
 from trimtab_netmon.peers.channels import Peers
 from trimtab_netmon.probing.bandwidth_prober import BusyError, Tester
 from trimtab_netmon.probing.engines import Engine, TestError
@@ -29,7 +29,7 @@ class NetworkMonitor:
     """What trainers ask."""
 
     def __init__(
-        self, published: WatchValue[netmon_pb2.NetworkState], coordinator: Coordinator | None, peers: Peers
+        self, published: Broadcast[netmon_pb2.NetworkState], coordinator: Coordinator | None, peers: Peers
     ) -> None:
         self._published = published
         self._coordinator = coordinator
@@ -74,7 +74,7 @@ class NetworkMonitor:
 class MonitorPeer:
     """What monitors ask each other."""
 
-    def __init__(self, links: WatchValue[netmon_pb2.LinkTable], tester: Tester, num_workers: int) -> None:
+    def __init__(self, links: Broadcast[netmon_pb2.LinkTable], tester: Tester, num_workers: int) -> None:
         self._num_workers = num_workers
         self._links = links
         self._tester = tester
