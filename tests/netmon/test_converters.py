@@ -45,7 +45,7 @@ def test_the_bandwidth_of_a_table_is_not_believed():
 def test_a_test_finds_a_bandwidth_or_nonsense(bandwidth, seconds):
     answer = netmon_pb2.TestBandwidthResponse(bandwidth_bytes_per_second=bandwidth, duration_seconds=seconds, method=77)
     if not (0 < bandwidth < math.inf and 0 <= seconds < math.inf):
-        with pytest.raises(converters.NonsenseError, match="it answers"):
+        with pytest.raises(converters.MalformedReplyError, match="it answers"):
             converters.test_result_from_proto(answer)
         return
     measurement, spent, num_bytes = converters.test_result_from_proto(answer)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import grpc
 import pytest
 from trimtab_api.netmon.v1 import netmon_pb2
-from trimtab_netmon.coordination.coordinator import Coordinator, NotNowError, StoppingError
+from trimtab_netmon.coordination.coordinator import Coordinator, ProbeDeferredError, ShuttingDownError
 from trimtab_netmon.links import converters
 from trimtab_netmon.links.measurements import LinkState, Measurement, Method
 from trimtab_netmon.links.watch_value import Broadcast
@@ -146,7 +146,7 @@ def test_right_after_a_routine_test_nobody_is_measured_out_of_turn_but_soon_agai
                     await asyncio.sleep(0.005)
                 try:
                     await coordinator.measure_now("a step took longer")
-                except NotNowError as error:
+                except ProbeDeferredError as error:
                     refusals.append(str(error))
             assert refusals == ["a routine test has just slowed a link: ask again if it stays slow"]
             num_tests = len(network.tests)
@@ -154,7 +154,7 @@ def test_right_after_a_routine_test_nobody_is_measured_out_of_turn_but_soon_agai
                 try:
                     state = await coordinator.measure_now("it is slow still")
                     break
-                except NotNowError:
+                except ProbeDeferredError:
                     await asyncio.sleep(0.01)
             assert len(network.tests) >= num_tests + NUM_WORKERS
             assert state.summary.bandwidth_bytes_per_second == pytest.approx(FAST)
@@ -171,7 +171,7 @@ def test_who_waits_for_a_measurement_hears_that_the_monitor_stops():
         coordinator.close()
         await waiting
 
-    with pytest.raises(StoppingError):
+    with pytest.raises(ShuttingDownError):
         asyncio.run(scenario())
 
 

@@ -12,7 +12,7 @@ from trimtab_api.channels import MAX_MESSAGE_BYTES, SERVER_OPTIONS, listen
 from trimtab_api.errors import UserError
 from trimtab_api.names import MOST_WORKERS
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
-from trimtab_netmon.coordination.coordinator import Coordinator, NotNowError
+from trimtab_netmon.coordination.coordinator import Coordinator, ProbeDeferredError
 from trimtab_netmon.links import converters
 from trimtab_netmon.links.delta_encoding import StateReader
 from trimtab_netmon.links.measurements import LinkState, Measurement, Method, Summary
@@ -105,7 +105,7 @@ async def measured_now(coordinator):
     while True:
         try:
             return await coordinator.measure_now("a test asks")
-        except NotNowError as refusal:
+        except ProbeDeferredError as refusal:
             if "a routine test has just slowed a link" not in str(refusal):
                 raise
             await asyncio.sleep(0.5)

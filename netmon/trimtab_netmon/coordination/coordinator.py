@@ -45,11 +45,11 @@ JUST_TESTED = 2.0
 PUBLISH_INTERVAL = 0.1
 
 
-class NotNowError(Exception):
+class ProbeDeferredError(Exception):
     """No round may start now; the message says why."""
 
 
-class StoppingError(Exception):
+class ShuttingDownError(Exception):
     """The monitor stops: nothing more is measured."""
 
 
@@ -88,18 +88,20 @@ class Coordinator:
     async def measure_now(self, reason: str) -> netmon_pb2.NetworkState:
         """Run a round, or join the one under way; the answer lists the links that it measured.
 
-        Raises `NotNowError` if the budget is spent, and right after a routine test, whose traffic may be all that the
+        Raises `ProbeDeferredError` if the budget is spent, and right after a routine test, whose traffic may be all that the
         caller has noticed.
         """
         if self._wanted is None and time.monotonic() < self._routine_ended_at + self._calm:
-            raise NotNowError("a routine test has just slowed a link: ask again if it stays slow")
+            raise ProbeDeferredError("a routine test has just slowed a link: ask again if it stays slow")
         done = await asyncio.shield(self._want(reason))
         return converters.with_round(self._publisher.last, done.measured, done.not_measured)
 
     def _want(self, reason: str) -> asyncio.Future[RoundOutcome]:
         if self._wanted is None:
             if not self._budget.allows_round(time.monotonic()):
-                raise NotNowError("the probe budget is spent; the last measurements stand until it has recovered")
+                raise ProbeDeferredError(
+                    "the probe budget is spent; the last measurements stand until it has recovered"
+                )
             log.info("measuring every worker: %s", reason)
             self._metrics.rounds.inc()
             self._wanted = asyncio.get_running_loop().create_future()
@@ -111,7 +113,7 @@ class Coordinator:
         self._interval.reset()
         try:
             self._want(reason)
-        except NotNowError as error:
+        except ProbeDeferredError as error:
             if not self._owed:
                 log.warning("%s", error)
             self._owed = reason
@@ -129,7 +131,7 @@ class Coordinator:
     def close(self) -> None:
         """Fail the round that callers of `measure_now` wait for."""
         if self._wanted is not None and not self._wanted.done():
-            self._wanted.set_exception(StoppingError("this monitor stops"))
+            self._wanted.set_exception(ShuttingDownError("this monitor stops"))
             self._wanted.exception()  # marks it as retrieved: nobody may be waiting
 
     async def run(self) -> None:

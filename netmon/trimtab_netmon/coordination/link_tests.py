@@ -64,7 +64,7 @@ class LinkTests:
         try:
             answer = await self._peers.peer(source).TestBandwidth(request, timeout=2 * CALL_LIMIT)
             measurement, seconds, num_bytes = converters.test_result_from_proto(answer)
-        except (grpc.aio.AioRpcError, converters.NonsenseError) as error:
+        except (grpc.aio.AioRpcError, converters.MalformedReplyError) as error:
             self._keep_failure(pair, begun, error)
         else:
             self._budget.spend(pair, seconds, num_bytes, time.monotonic())
@@ -77,7 +77,9 @@ class LinkTests:
                 log.info("worker %d to worker %d carries %.3g bytes/s now", source, target, measurement.value)
         self._on_end(has_changed)
 
-    def _keep_failure(self, pair: Pair, begun: float, error: grpc.aio.AioRpcError | converters.NonsenseError) -> None:
+    def _keep_failure(
+        self, pair: Pair, begun: float, error: grpc.aio.AioRpcError | converters.MalformedReplyError
+    ) -> None:
         """A failed test costs its hosts' budgets as well."""
         now = time.monotonic()
         reason = error.code().name.lower() if isinstance(error, grpc.aio.AioRpcError) else "nonsense"

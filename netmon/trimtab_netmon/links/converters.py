@@ -2,7 +2,7 @@
 
 A message may come from a newer monitor, or from a hostile peer. What these functions return is therefore never
 infinite, negative or not a number, a worker can report only links that start at itself, and the only exception raised
-is `NonsenseError`.
+is `MalformedReplyError`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trimtab_netmon.links.measurements import LinkState, Measurement, Method, Su
 _MOST_BYTES = 2.0**63
 
 
-class NonsenseError(Exception):
+class MalformedReplyError(Exception):
     """A peer's answer that cannot be true; the message says what it was."""
 
 
@@ -53,10 +53,10 @@ def links_from_proto(table: netmon_pb2.LinkTable, worker: int, num_workers: int)
 
 
 def test_result_from_proto(answer: netmon_pb2.TestBandwidthResponse) -> tuple[Measurement, float, float]:
-    """The measurement that a test found, the seconds it took and the bytes it sent. Raises `NonsenseError`."""
+    """The measurement that a test found, the seconds it took and the bytes it sent. Raises `MalformedReplyError`."""
     value, seconds = answer.bandwidth_bytes_per_second, answer.duration_seconds
     if not (0 < value < math.inf and 0 <= seconds < math.inf):
-        raise NonsenseError(f"it answers {value:g} bytes/s after {seconds:g} s")
+        raise MalformedReplyError(f"it answers {value:g} bytes/s after {seconds:g} s")
     measurement = Measurement(value, _method(answer.method), time.time(), is_lower_bound=answer.lower_bound)
     return measurement, seconds, float(answer.sent_bytes) or min(value * seconds, _MOST_BYTES)
 

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 from trimtab_api.netmon.v1 import netmon_pb2
 
-from trimtab_netmon.coordination.coordinator import Coordinator, NotNowError, StoppingError
+from trimtab_netmon.coordination.coordinator import Coordinator, ProbeDeferredError, ShuttingDownError
 from trimtab_netmon.links.delta_encoding import StateSender
 from trimtab_netmon.links.watch_value import Broadcast
 from trimtab_netmon.peers.channels import Peers
@@ -63,9 +63,9 @@ class NetworkMonitor:
         try:
             async with asyncio.timeout(MEASURE_LIMIT):
                 return await self._coordinator.measure_now(request.reason)
-        except NotNowError as error:
+        except ProbeDeferredError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-        except StoppingError as error:
+        except ShuttingDownError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the measurement took too long")
