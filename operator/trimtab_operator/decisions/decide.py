@@ -32,7 +32,7 @@ from trimtab_operator.decisions.policies.restart import (
 from trimtab_operator.decisions.policies.suspend import wanted_suspension
 from trimtab_operator.decisions.policies.ttl import seconds_to_expiry
 from trimtab_operator.decisions.policies.worker_failure import (
-    Loss,
+    WorkerFailure,
     deleted_by_hand,
     find_loss,
     lost_node,
@@ -165,7 +165,7 @@ def decide(observed: ObservedState) -> Decision:
     return Decision(requeue_after_seconds=left)
 
 
-def _restarts_without_step(loss: Loss, observed: ObservedState) -> int:
+def _restarts_without_step(loss: WorkerFailure, observed: ObservedState) -> int:
     """The last restarts in a row that failed before their first step. An attempt that was disrupted counts as none."""
     status = observed.status
     if observed.has_trained:
@@ -176,13 +176,13 @@ def _restarts_without_step(loss: Loss, observed: ObservedState) -> int:
     return restarts_without_step(status.restarts_without_step, status.restarts, has_stepped=not has_no_step)
 
 
-def _is_disruption(loss: Loss, observed: ObservedState) -> bool:
+def _is_disruption(loss: WorkerFailure, observed: ObservedState) -> bool:
     return loss.disrupted and not is_fault_of_the_job(
         loss.is_memory_eviction, observed.status.memory_evictions_in_a_row
     )
 
 
-def _after_loss(loss: Loss, observed: ObservedState, num_without_step: int) -> Restart | GiveUp:
+def _after_loss(loss: WorkerFailure, observed: ObservedState, num_without_step: int) -> Restart | GiveUp:
     """What follows the loss of a worker, when so many restarts in a row have failed before their first step.
 
     Disrupted (drained, preempted, evicted, its node gone): all ranks restart, whatever the policy; it counts toward
@@ -199,7 +199,7 @@ def _after_loss(loss: Loss, observed: ObservedState, num_without_step: int) -> R
     return verdict
 
 
-def _never_complete(observed: ObservedState) -> Loss | None:
+def _never_complete(observed: ObservedState) -> WorkerFailure | None:
     """The worker that never started, if the attempt has failed for want of it, as far as the status says."""
     child, spec = observed.child, observed.job.spec
     if child is None or child.failure is None or observed.has_trained:
@@ -209,7 +209,7 @@ def _never_complete(observed: ObservedState) -> Loss | None:
     return pending_worker(observed.pods, spec.processes_per_worker)
 
 
-def _stall(observed: ObservedState) -> Loss | None:
+def _stall(observed: ObservedState) -> WorkerFailure | None:
     """Ranks that have got no further for too long, and who is missing as far as rank 0 or the pods say."""
     spec, progress = observed.job.spec, observed.progress
     deadline = progress_deadline(spec.progress_deadline_seconds, spec.communication.timeout, progress.has_trained)
@@ -225,7 +225,7 @@ def _stall(observed: ObservedState) -> Loss | None:
     missing = f"worker {unready[0]} is not ready" if unready else ""
     said = f"rank 0 last said: {observed.training.message}" if observed.training.message else ""
     message = "; ".join(filter(None, (f"{last} for {deadline:g} s ({by})", missing, said)))
-    return lost_node(observed.pods) or Loss(Problem(STALLED, message), disrupted=False)
+    return lost_node(observed.pods) or WorkerFailure(Problem(STALLED, message), disrupted=False)
 
 
 def _while_ending(left: float | None) -> Decision:

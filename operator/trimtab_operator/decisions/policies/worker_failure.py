@@ -16,7 +16,7 @@ _TOLD_TO_END = _SIGNALLED + signal.SIGTERM
 
 
 @dataclass(frozen=True)
-class Loss:
+class WorkerFailure:
     """A worker is gone, and the others cannot go on without it."""
 
     cause: Problem
@@ -26,7 +26,7 @@ class Loss:
     """True: the cluster took it away since its node was short of memory."""
 
 
-def find_loss(job_failure: str | None, pods: Sequence[Pod], deleted: Pod | None = None) -> Loss | None:
+def find_loss(job_failure: str | None, pods: Sequence[Pod], deleted: Pod | None = None) -> WorkerFailure | None:
     """The worker that was lost first, and why; None while none is.
 
     * A disrupted pod is a loss at once. It is the cause even if others failed too, since they failed for want of it. Of
@@ -42,10 +42,10 @@ def find_loss(job_failure: str | None, pods: Sequence[Pod], deleted: Pod | None 
     """
     for pod in sorted(pods, key=lambda pod: pod.worker):
         if pod.disruption is not None and pod.phase != "Succeeded":
-            return Loss(pod.disruption, disrupted=True, is_memory_eviction=pod.is_memory_eviction)
+            return WorkerFailure(pod.disruption, disrupted=True, is_memory_eviction=pod.is_memory_eviction)
     if deleted is not None:
         message = f"the pod of worker {deleted.worker} was deleted before it ended, by whom is unknown"
-        return Loss(Problem("PodDeleted", message), disrupted=True)
+        return WorkerFailure(Problem("PodDeleted", message), disrupted=True)
     if job_failure is None:
         return None
     on_lost_node = lost_node(pods)
@@ -53,10 +53,10 @@ def find_loss(job_failure: str | None, pods: Sequence[Pod], deleted: Pod | None 
         return on_lost_node
     failed = [pod for pod in pods if pod.failure is not None]
     if not failed:
-        return Loss(Problem("JobFailed", job_failure), disrupted=False)
+        return WorkerFailure(Problem("JobFailed", job_failure), disrupted=False)
     first = min(failed, key=lambda pod: (not pod.failed_at, pod.failed_at, _violence(pod), pod.worker))
     assert first.failure is not None
-    return Loss(first.failure, disrupted=False)
+    return WorkerFailure(first.failure, disrupted=False)
 
 
 def deleted_by_hand(pods: Sequence[Pod], processes_per_worker: int, started_at: str) -> Pod | None:
@@ -85,7 +85,7 @@ def deleted_by_hand(pods: Sequence[Pod], processes_per_worker: int, started_at: 
     return first if all(followed) else None
 
 
-def pending_worker(pods: Sequence[Pod], processes_per_worker: int) -> Loss | None:
+def pending_worker(pods: Sequence[Pod], processes_per_worker: int) -> WorkerFailure | None:
     """A worker that had not started when the others gave up waiting for it; None if none of them says so.
 
     It is for an attempt that never had all its workers. The Job controller deletes a pod that is pending when another
@@ -98,17 +98,17 @@ def pending_worker(pods: Sequence[Pod], processes_per_worker: int) -> Loss | Non
         return None
     first = min(missing)
     message = f"worker {first} had not started when the others had waited for it for spec.communication.timeout"
-    return Loss(Problem("WorkerPending", message), disrupted=True)
+    return WorkerFailure(Problem("WorkerPending", message), disrupted=True)
 
 
-def lost_node(pods: Sequence[Pod]) -> Loss | None:
+def lost_node(pods: Sequence[Pod]) -> WorkerFailure | None:
     """The lowest worker that has not ended on a node that is lost; None if there is none."""
     lost = [pod for pod in pods if pod.node_is_lost and not pod.has_ended]
     if not lost:
         return None
     first = min(lost, key=lambda pod: pod.worker)
     message = f"worker {first.worker} was lost with node {first.node}, which is gone or cannot be reached"
-    return Loss(Problem("NodeLost", message), disrupted=True)
+    return WorkerFailure(Problem("NodeLost", message), disrupted=True)
 
 
 def _violence(pod: Pod) -> int:
