@@ -11,7 +11,7 @@ from trimtab_operator.decisions.policies.blocked import seconds_to_next_check
 from trimtab_operator.decisions.policies.deadline import seconds_to_deadline
 from trimtab_operator.decisions.policies.network import best_of_late, is_degraded
 from trimtab_operator.decisions.policies.progress import Progress
-from trimtab_operator.decisions.policies.restart import GiveUp, Restart, after_disruption, after_failure
+from trimtab_operator.decisions.policies.restart import FailJob, Restart, after_disruption, after_failure
 from trimtab_operator.decisions.policies.suspend import wanted_suspension
 from trimtab_operator.decisions.policies.ttl import seconds_to_expiry
 from trimtab_operator.rank0.sanitize import TrainerMessage
@@ -52,7 +52,7 @@ def test_restarts_after_failures_end(policy, counted, limit):
     if policy == "OnFailure" and counted < limit:
         assert verdict == Restart(CAUSE, counts=True)
     else:
-        assert isinstance(verdict, GiveUp)
+        assert isinstance(verdict, FailJob)
         assert "worker 0 failed" in verdict.message
 
 
@@ -62,7 +62,7 @@ def test_disruptions_do_not_count_and_end_all_the_same(is_memory_eviction, disru
     if disruptions < limit:
         assert verdict == Restart(CAUSE, counts=False, is_memory_eviction=is_memory_eviction)
     else:
-        assert isinstance(verdict, GiveUp)
+        assert isinstance(verdict, FailJob)
         assert verdict.reason == "TooManyDisruptions"
         assert verdict.message.endswith(f"(after {disruptions} disruptions, the most that spec.maxDisruptions allows)")
 

@@ -19,7 +19,7 @@ from trimtab_operator.decisions.policies.missing_pods import seconds_to_renewal
 from trimtab_operator.decisions.policies.progress import TIMEOUTS, progress_deadline
 from trimtab_operator.decisions.policies.restart import (
     LONGEST_WAIT,
-    GiveUp,
+    FailJob,
     Pace,
     Restart,
     after_disruption,
@@ -143,7 +143,7 @@ def decide(observed: ObservedState) -> Decision:
     if loss is not None:
         num_without_step = _restarts_without_step(loss, observed)
         verdict = _after_loss(loss, observed, num_without_step)
-        if isinstance(verdict, GiveUp):
+        if isinstance(verdict, FailJob):
             outcome = Outcome("Failed", verdict.reason, verdict.message)
             return Decision(outcome=outcome, restarts_without_step=num_without_step)
         lasted = _seconds_since(observed.now, status.start_time, status.last_restart_time)
@@ -182,7 +182,7 @@ def _is_disruption(loss: WorkerFailure, observed: ObservedState) -> bool:
     )
 
 
-def _after_loss(loss: WorkerFailure, observed: ObservedState, num_without_step: int) -> Restart | GiveUp:
+def _after_loss(loss: WorkerFailure, observed: ObservedState, num_without_step: int) -> Restart | FailJob:
     """What follows the loss of a worker, when so many restarts in a row have failed before their first step.
 
     Disrupted (drained, preempted, evicted, its node gone): all ranks restart, whatever the policy; it counts toward

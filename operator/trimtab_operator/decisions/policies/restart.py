@@ -34,7 +34,7 @@ class Restart:
 
 
 @dataclass(frozen=True)
-class GiveUp:
+class FailJob:
     """The job has failed."""
 
     reason: str
@@ -47,27 +47,27 @@ def after_failure(
     counted: int,
     max_restarts: int,
     is_memory_eviction: bool = False,
-) -> Restart | GiveUp:
+) -> Restart | FailJob:
     """What follows the failure of a worker, when ``counted`` restarts have been counted so far.
 
     * Failed under Never: the job has failed.
     * Failed with restarts left: restart, and count it; with none left: the job has failed.
     """
     if policy == "Never":
-        return GiveUp(cause.reason, f"{cause.message} (restartPolicy is Never)")
+        return FailJob(cause.reason, f"{cause.message} (restartPolicy is Never)")
     if counted < max_restarts:
         return Restart(cause, counts=True, is_memory_eviction=is_memory_eviction)
     if max_restarts == 0:
-        return GiveUp(cause.reason, f"{cause.message} (maxRestarts is 0)")
-    return GiveUp(cause.reason, f"{cause.message} (after {counted} restarts, the most that maxRestarts allows)")
+        return FailJob(cause.reason, f"{cause.message} (maxRestarts is 0)")
+    return FailJob(cause.reason, f"{cause.message} (after {counted} restarts, the most that maxRestarts allows)")
 
 
-def after_disruption(cause: Problem, is_memory_eviction: bool, disruptions: int, most: int) -> Restart | GiveUp:
+def after_disruption(cause: Problem, is_memory_eviction: bool, disruptions: int, most: int) -> Restart | FailJob:
     """What follows a disruption that is nobody's fault: a restart that does not count, as long as there are few."""
     if disruptions < most:
         return Restart(cause, counts=False, is_memory_eviction=is_memory_eviction)
     remedy = "the most that spec.maxDisruptions allows"
-    return GiveUp("TooManyDisruptions", f"{cause.message} (after {disruptions} disruptions, {remedy})")
+    return FailJob("TooManyDisruptions", f"{cause.message} (after {disruptions} disruptions, {remedy})")
 
 
 def is_fault_of_the_job(is_memory_eviction: bool, in_a_row: int) -> bool:
@@ -81,9 +81,9 @@ def evicted_again(cause: Problem) -> Problem:
     return Problem(cause.reason, f"{cause.message}; {which}: raise resources.requests.memory to what a worker uses")
 
 
-def without_a_step(cause: Problem, num_restarts: int, num_without_step: int) -> GiveUp:
+def without_a_step(cause: Problem, num_restarts: int, num_without_step: int) -> FailJob:
     """The end of a job whose restarts never reach a step."""
-    return GiveUp("RestartsReachNoStep", f"{cause.message} ({why_no_other(num_restarts, num_without_step)})")
+    return FailJob("RestartsReachNoStep", f"{cause.message} ({why_no_other(num_restarts, num_without_step)})")
 
 
 @dataclass(frozen=True)
