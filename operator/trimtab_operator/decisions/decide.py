@@ -19,8 +19,8 @@ from trimtab_operator.decisions.policies.missing_pods import seconds_to_renewal
 from trimtab_operator.decisions.policies.progress import TIMEOUTS, progress_deadline
 from trimtab_operator.decisions.policies.restart import (
     LONGEST_WAIT,
+    Backoff,
     FailJob,
-    Pace,
     Restart,
     after_disruption,
     after_failure,
@@ -87,7 +87,7 @@ class Decision:
     """Whether the attempt is over and what caused it will be known soon: until then the status stays as it is."""
     outcome: Outcome | None = None
     restart: Restart | None = None
-    pace: Pace | None = None
+    pace: Backoff | None = None
     """How soon the attempt after ``restart`` may follow it; set with it."""
     restarts_without_step: int | None = None
     """The last restarts in a row that failed before their first step; None: as before."""

@@ -87,7 +87,7 @@ def without_a_step(cause: Problem, num_restarts: int, num_without_step: int) -> 
 
 
 @dataclass(frozen=True)
-class Pace:
+class Backoff:
     """How fast restarts follow each other."""
 
     in_a_row: int
@@ -96,8 +96,8 @@ class Pace:
     """Seconds that the next attempt waits."""
 
 
-def pace(in_a_row: int, lasted: float) -> Pace:
+def pace(in_a_row: int, lasted: float) -> Backoff:
     """The pace of the next restart, after ``in_a_row`` restarts and an attempt that ``lasted`` so many seconds."""
     if in_a_row == 0 or lasted >= WENT_WELL:
-        return Pace(1, 0.0)
-    return Pace(in_a_row + 1, min(LONGEST_WAIT, SHORTEST_WAIT * 2.0 ** min(in_a_row - 1, 30)))
+        return Backoff(1, 0.0)
+    return Backoff(in_a_row + 1, min(LONGEST_WAIT, SHORTEST_WAIT * 2.0 ** min(in_a_row - 1, 30)))
