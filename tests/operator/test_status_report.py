@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from fixtures import NOW, STUCK, UID, after, ago, child, failed_pod, observed, pod, training
 from trimtab_api.trainer.v1 import status_pb2
-from trimtab_operator.decisions.decide import Decision, Outcome, decide
+from trimtab_operator.decisions.decide import Decision, TerminalState, decide
 from trimtab_operator.decisions.pods import Problem
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.events import events, manifest
@@ -448,6 +448,6 @@ def test_long_words_lose_their_middle_and_not_the_remedy_wherever_they_are_told(
 
 def test_an_outcome_is_a_condition_with_its_reason():
     seen = replace(observed(), child=None)
-    status = report(seen, Decision(outcome=Outcome("Failed", "InvalidTemplate", "spec.template: no")))
+    status = report(seen, Decision(outcome=TerminalState("Failed", "InvalidTemplate", "spec.template: no")))
     assert (status.state, status.condition("Failed").reason) == ("Failed", "InvalidTemplate")
     assert status.completion_time == ago(0)

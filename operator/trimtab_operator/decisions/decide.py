@@ -63,7 +63,7 @@ class Action(Enum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TerminalState:
     """How a job ended."""
 
     state: Literal["Succeeded", "Failed"]
@@ -85,7 +85,7 @@ class Decision:
     """The Job to delete, where ``action`` deletes one."""
     awaits_cause: bool = False
     """Whether the attempt is over and what caused it will be known soon: until then the status stays as it is."""
-    outcome: Outcome | None = None
+    outcome: TerminalState | None = None
     restart: Restart | None = None
     pace: Backoff | None = None
     """How soon the attempt after ``restart`` may follow it; set with it."""
@@ -109,7 +109,7 @@ def decide(observed: ObservedState) -> Decision:
     left = seconds_to_deadline(spec.active_deadline_seconds, parse_time(status.start_time), observed.now)
     if left is not None and left <= 0 and not (child is not None and child.is_complete):
         message = f"ran longer than spec.activeDeadlineSeconds ({spec.active_deadline_seconds} s)"
-        return Decision(outcome=Outcome("Failed", "DeadlineExceeded", message))
+        return Decision(outcome=TerminalState("Failed", "DeadlineExceeded", message))
 
     if child is None:
         obsolete = next((each for each in observed.earlier_children if not each.is_deleting), None)
@@ -131,7 +131,7 @@ def decide(observed: ObservedState) -> Decision:
         return Decision(Action.LABEL_CHILD, requeue_after_seconds=left)
 
     if child.is_complete:
-        return Decision(outcome=Outcome("Succeeded", "Completed", f"all {spec.workers} workers ended well"))
+        return Decision(outcome=TerminalState("Succeeded", "Completed", f"all {spec.workers} workers ended well"))
     deleted = None
     if child.is_begun and not child.is_suspended:
         deleted = deleted_by_hand(observed.pods, spec.processes_per_worker, child.started_at)
@@ -144,7 +144,7 @@ def decide(observed: ObservedState) -> Decision:
         num_without_step = _restarts_without_step(loss, observed)
         verdict = _after_loss(loss, observed, num_without_step)
         if isinstance(verdict, FailJob):
-            outcome = Outcome("Failed", verdict.reason, verdict.message)
+            outcome = TerminalState("Failed", verdict.reason, verdict.message)
             return Decision(outcome=outcome, restarts_without_step=num_without_step)
         lasted = _seconds_since(observed.now, status.start_time, status.last_restart_time)
         return Decision(

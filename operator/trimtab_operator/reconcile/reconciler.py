@@ -14,7 +14,7 @@ from trimtab_api.trainingjob.load import read_training_job
 
 from trimtab_operator.children.job import child_job, relabelled
 from trimtab_operator.children.pod import account_of
-from trimtab_operator.decisions.decide import Action, Decision, Outcome, blocked, decide
+from trimtab_operator.decisions.decide import Action, Decision, TerminalState, blocked, decide
 from trimtab_operator.decisions.observed_state import ObservedState
 from trimtab_operator.decisions.pod_creation_errors import RefusedPods
 from trimtab_operator.decisions.spread import spread
@@ -192,7 +192,7 @@ class Reconciler:
                 return Decision(requeue_after_seconds=_UNSEEN_SECONDS)
             if _is_final(refusal):
                 message = f"spec.template: {refusal.message}; {_REMEDY}"
-                return Decision(outcome=Outcome("Failed", "InvalidTemplate", message))
+                return Decision(outcome=TerminalState("Failed", "InvalidTemplate", message))
             return _refused(observed, decision, refusal)
         return decision
 
@@ -210,7 +210,7 @@ class Reconciler:
             obstacle = ensure_children(self._api, observed, self._settings)
         except RefusedError as refusal:
             if decision.action is Action.CREATE_CHILD and _is_final(refusal):  # a spec too large for a Secret
-                return Decision(outcome=Outcome("Failed", "InvalidSpec", f"spec: {refusal.message}; {_REMEDY}"))
+                return Decision(outcome=TerminalState("Failed", "InvalidSpec", f"spec: {refusal.message}; {_REMEDY}"))
             return _refused(observed, decision, refusal)
         if obstacle is not None:
             return blocked(observed, obstacle, decision)
