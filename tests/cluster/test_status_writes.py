@@ -12,7 +12,7 @@ from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.decisions.spread import SPREAD
 from trimtab_operator.main import read_settings
-from trimtab_operator.rank0.sanitize import TrainerMessage
+from trimtab_operator.rank0.sanitize import Rank0Status
 from trimtab_operator.reconcile.reconciler import Reconciler
 from workbench import eventually
 
@@ -30,7 +30,7 @@ class Chatty(SilentTraining):
         self.step += 1
         plan = {"version": self.version, "name": "0.01/all-gather", "ratio": 0.01, "collective": "all-gather"}
         said = status_pb2.Status(step=self.step, loss=1 / self.step, plan=status_pb2.Plan(**plan, reason="why"))
-        return TrainerMessage.read(said)
+        return Rank0Status.read(said)
 
 
 def test_figures_are_written_once_in_an_interval_and_a_plan_at_once(bench):
@@ -65,7 +65,7 @@ class Stalled(SilentTraining):
     """Rank 0 has been saying for ten minutes that it waits."""
 
     def latest(self, uid):
-        return TrainerMessage(state="Starting", step=0, message="waiting for rank 1 of 2 to join")
+        return Rank0Status(state="Starting", step=0, message="waiting for rank 1 of 2 to join")
 
     def progress(self, uid):
         return Progress(stalled_seconds=600.0)

@@ -12,7 +12,7 @@ from trimtab_operator.decisions.observed_state import Child, ObservedState
 from trimtab_operator.decisions.pods import Pod, Problem
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.timestamps import write_time
-from trimtab_operator.rank0.sanitize import TrainerMessage
+from trimtab_operator.rank0.sanitize import Rank0Status
 from trimtab_operator.settings import Settings
 from trimtab_operator.status.build import report
 
@@ -123,9 +123,9 @@ def after(**known) -> Status:
     return report(seen, decide(seen))
 
 
-def training(bandwidth: float = 125e6, plan_version: int = 1, **known) -> TrainerMessage:
+def training(bandwidth: float = 125e6, plan_version: int = 1, **known) -> Rank0Status:
     """What is heard of a job that trains."""
-    return TrainerMessage.read(said(bandwidth, plan_version, **known))
+    return Rank0Status.read(said(bandwidth, plan_version, **known))
 
 
 def said(bandwidth: float = 125e6, plan_version: int = 1, **known) -> status_pb2.Status:

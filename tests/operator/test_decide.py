@@ -10,7 +10,7 @@ from trimtab_operator.decisions.decide import Action, decide
 from trimtab_operator.decisions.pods import Problem
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.decisions.policies.restart import Backoff
-from trimtab_operator.rank0.sanitize import TrainerMessage
+from trimtab_operator.rank0.sanitize import Rank0Status
 
 RESTARTS = {"restarts": 1}
 FAILED = child(failure="Job has reached the specified backoff limit")
@@ -18,7 +18,7 @@ OUT_OF_MEMORY = failed_pod(1, reason="OOMKilled")
 STALLED = {"progress": Progress(has_trained=True, stalled_seconds=600.0), "training": training()}
 NEVER_TRAINED = {
     "progress": Progress(stalled_seconds=1e6),
-    "training": TrainerMessage(message="waiting for rank 1 of 2 to join"),
+    "training": Rank0Status(message="waiting for rank 1 of 2 to join"),
 }
 DISRUPTED = pod(0, phase="Failed", disruption=Problem("Disrupted", "drained"))
 KILLED = failed_pod(1, "a", exit_code=137)
@@ -122,7 +122,7 @@ LATER = Problem("Disrupted", "drained too")
         ("for as long as they like while they have never trained", NEVER_TRAINED, Action.NOTHING),
         (
             "and when training has ended",
-            {**STALLED, "training": TrainerMessage(state="Succeeded"), "spec": {"progressDeadlineSeconds": 1}},
+            {**STALLED, "training": Rank0Status(state="Succeeded"), "spec": {"progressDeadlineSeconds": 1}},
             Action.NOTHING,
         ),
         (

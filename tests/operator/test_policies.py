@@ -14,7 +14,7 @@ from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.decisions.policies.restart import FailJob, Restart, after_disruption, after_failure
 from trimtab_operator.decisions.policies.suspend import wanted_suspension
 from trimtab_operator.decisions.policies.ttl import seconds_to_expiry
-from trimtab_operator.rank0.sanitize import TrainerMessage
+from trimtab_operator.rank0.sanitize import Rank0Status
 
 CAUSE = Problem("Error", "worker 0 failed")
 
@@ -119,11 +119,11 @@ def test_an_attempt_stalls_from_its_last_new_step_on_and_only_as_far_as_rank_0_w
         (60.0, 9, "Running", 0.0),
         (5.0, 8, "Running", 5.0),  # nobody trains backwards
     ]:
-        message = TrainerMessage(state=state, step=step)
+        message = Rank0Status(state=state, step=step)
         progress, last = progress.heard(last, message, seconds), message
         assert (progress.stalled_seconds, progress.has_trained) == (stalled, step > 0)
 
 
 def test_what_has_trained_has_trained_whatever_rank_0_says_later():
-    runs, starts = TrainerMessage(state="Running", step=1), TrainerMessage(state="Starting", step=1)
+    runs, starts = Rank0Status(state="Running", step=1), Rank0Status(state="Starting", step=1)
     assert Progress().heard(None, runs, 0.0).heard(runs, starts, 5.0).has_trained

@@ -11,7 +11,7 @@ from trimtab_operator.decisions.pods import Problem
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.events import events, manifest
 from trimtab_operator.kube.timestamps import write_time
-from trimtab_operator.rank0.sanitize import TrainerMessage
+from trimtab_operator.rank0.sanitize import Rank0Status
 from trimtab_operator.status.build import report, unreadable
 from trimtab_operator.status.throttle import seconds_to_write
 
@@ -58,7 +58,7 @@ def test_what_rank_0_says_while_it_trains_stands_in_the_message():
 
 def starting(message=""):
     """What is heard of ranks that have done no step yet."""
-    return TrainerMessage.read(status_pb2.Status(state=status_pb2.STATE_STARTING, message=message))
+    return Rank0Status.read(status_pb2.Status(state=status_pb2.STATE_STARTING, message=message))
 
 
 WAITS = "waiting for ranks 2 and 3 of 4 to join"

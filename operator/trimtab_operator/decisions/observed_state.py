@@ -13,7 +13,7 @@ from trimtab_operator.decisions.pods import Pod, Problem
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.labels import ATTEMPT, JOB_NAME, SUSPENDED, labels
 from trimtab_operator.kube.resources import Object, controller_uid
-from trimtab_operator.rank0.sanitize import TrainerMessage
+from trimtab_operator.rank0.sanitize import Rank0Status
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class ObservedState:
 
     By their owner, not by their labels.
     """
-    training: TrainerMessage | None
+    training: Rank0Status | None
     """What rank 0 says, if it says anything."""
     silence: str
     """Why rank 0 has not been heard for long; empty if it has."""

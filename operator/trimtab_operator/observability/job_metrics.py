@@ -12,7 +12,7 @@ from trimtab_api.trainingjob.status import State
 
 from trimtab_operator.kube.resources import Object
 from trimtab_operator.kube.timestamps import parse_time
-from trimtab_operator.rank0.sanitize import TrainerMessage
+from trimtab_operator.rank0.sanitize import Rank0Status
 
 #: Those of the network's and the trainer's metrics of the same job.
 LABELS = ("namespace", "trimtab_dev_job_name")
@@ -28,7 +28,7 @@ _FIGURES = {
 class Heard(Protocol):
     """What rank 0 of each job says."""
 
-    def latest(self, uid: str) -> TrainerMessage | None:
+    def latest(self, uid: str) -> Rank0Status | None:
         """Its last message."""
         ...
 
@@ -83,7 +83,7 @@ class JobMetrics(Collector):
     def _figures(self, job: Object) -> dict[str, float | None]:
         """What is known of one job; its status holds what rank 0 said before this operator was there, or led."""
         uid, status = job["metadata"]["uid"], job.get("status", {})
-        said = self._heard.latest(uid) or TrainerMessage()
+        said = self._heard.latest(uid) or Rank0Status()
         is_over = _state(job) in ("Succeeded", "Failed")
         return {
             "step": status.get("step") if said.step is None else said.step,

@@ -27,7 +27,7 @@ from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.resources import object_key
 from trimtab_operator.kube.token_bucket import TokenBucket
 from trimtab_operator.kube.truncate import on_one_line, truncate
-from trimtab_operator.rank0.sanitize import MAX_MESSAGE_BYTES, TrainerMessage
+from trimtab_operator.rank0.sanitize import MAX_MESSAGE_BYTES, Rank0Status
 
 #: Seconds between two statuses of a job that has no other plan or state.
 INTERVAL_SECONDS = 5.0
@@ -72,7 +72,7 @@ class _Followed:
     """When its last message came, or when it was first followed (monotonic clock)."""
     silence: str = ""
     """Why no message has come for long; empty while messages come."""
-    latest: TrainerMessage | None = None
+    latest: Rank0Status | None = None
     progress: Progress = field(default_factory=Progress)
     certificates: Certificates | None = None
     """As they were last read; None: they are to be read."""
@@ -113,7 +113,7 @@ class TrainingStatus:
         self._thread.join()
         self._loop.close()
 
-    def latest(self, uid: str) -> TrainerMessage | None:
+    def latest(self, uid: str) -> Rank0Status | None:
         """Rank 0's last message; None if none has come in this attempt."""
         with self._lock:
             followed = self._followed.get(uid)
@@ -239,7 +239,7 @@ class TrainingStatus:
             async for said in stub.WatchStatus(request):
                 while not followed.reconciles.take(time.monotonic()):
                     await asyncio.sleep(followed.reconciles.seconds_to_token(time.monotonic()))
-                message = TrainerMessage.read(said)
+                message = Rank0Status.read(said)
                 with self._lock:
                     if self._followed.get(uid) is not followed:
                         return True

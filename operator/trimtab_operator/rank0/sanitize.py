@@ -64,7 +64,7 @@ class Network:
 
 
 @dataclass(frozen=True)
-class TrainerMessage:
+class Rank0Status:
     """One status of rank 0's, as far as it can be true."""
 
     state: State = "Unknown"

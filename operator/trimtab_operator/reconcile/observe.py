@@ -25,7 +25,7 @@ from trimtab_operator.kube.resources import (
     controller_name,
     controller_uid,
 )
-from trimtab_operator.rank0.sanitize import TrainerMessage
+from trimtab_operator.rank0.sanitize import Rank0Status
 from trimtab_operator.reconcile.cached_job import read_cached, shrink
 from trimtab_operator.status.parse import read_status
 
@@ -49,7 +49,7 @@ class Cache(Protocol):
 class Training(Protocol):
     """What rank 0 of each job reports."""
 
-    def latest(self, uid: str) -> TrainerMessage | None:
+    def latest(self, uid: str) -> Rank0Status | None:
         """Its last message; None before the first."""
         ...
 

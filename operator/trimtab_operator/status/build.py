@@ -14,7 +14,7 @@ from trimtab_operator.decisions.policies.restart import Restart
 from trimtab_operator.decisions.suspension import is_resumed, is_suspended
 from trimtab_operator.kube.timestamps import parse_time, write_time
 from trimtab_operator.kube.truncate import truncate
-from trimtab_operator.rank0.sanitize import TrainerMessage
+from trimtab_operator.rank0.sanitize import Rank0Status
 from trimtab_operator.status.conditions import condition, conditions_of
 from trimtab_operator.status.message import message_of, restart_time
 
@@ -113,7 +113,7 @@ def _start_time(observed: ObservedState, decision: Decision, state: State) -> st
     return observed.status.start_time
 
 
-def _training_fields(before: Status, training: TrainerMessage | None, now: datetime) -> dict[str, object]:
+def _training_fields(before: Status, training: Rank0Status | None, now: datetime) -> dict[str, object]:
     """What rank 0 reports of training, as fields of the status; empty if it reports nothing."""
     if training is None:
         return {}

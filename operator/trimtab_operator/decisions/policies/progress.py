@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from trimtab_operator.rank0.sanitize import TrainerMessage
+from trimtab_operator.rank0.sanitize import Rank0Status
 
 #: The default deadline, in multiples of spec.communication.timeout. Ranks that wait for each other give up after one
 #: timeout, and their own message says more than the operator can.
@@ -25,7 +25,7 @@ class Progress:
     stalled_seconds: float = 0.0
     """From the message that told the last new step, or the first message, to the last message."""
 
-    def heard(self, last: TrainerMessage | None, now: TrainerMessage, seconds: float) -> Self:
+    def heard(self, last: Rank0Status | None, now: Rank0Status, seconds: float) -> Self:
         """The progress after message ``now``, which came ``seconds`` after message ``last``, if there was one."""
         has_trained = self.has_trained or now.state == "Running"
         is_further = now.step is not None and (last is None or last.step is None or now.step > last.step)
