@@ -8,7 +8,7 @@ from kit.silent_training import SilentTraining
 from trimtab_api.names import MOST_WORKERS, attempt_name, possible_jobs, worker_host
 from trimtab_operator.children.job import child_job
 from trimtab_operator.decisions.decide import Action, decide
-from trimtab_operator.decisions.pod_creation_errors import RefusedPods
+from trimtab_operator.decisions.pod_creation_errors import PodCreationErrors
 from trimtab_operator.decisions.pods import Pod
 from trimtab_operator.kube.api import RefusedError
 from trimtab_operator.kube.resources import JOBS, NODES, PODS
@@ -64,7 +64,7 @@ class Cluster:
         resource = job().model_dump(mode="json", by_alias=True, exclude_none=True)
         resource["metadata"] |= {"namespace": "team", "uid": UID, "generation": 1}
         resource["status"] = {"observedGeneration": 1, "startTime": ago(60), "restarts": restarts}
-        observer = Observer(self, self, SilentTraining(), RefusedPods(self), lambda: NOW, lambda *_: False)
+        observer = Observer(self, self, SilentTraining(), PodCreationErrors(self), lambda: NOW, lambda *_: False)
         return decide(observer.observe(resource))
 
 

@@ -9,7 +9,7 @@ import pytest
 from fake_api import fake_api
 from fixtures import NOW, ago, child, observed, pod
 from kubernetes.client import ApiClient, Configuration
-from trimtab_operator.decisions.pod_creation_errors import RefusedPods, newest_refusal
+from trimtab_operator.decisions.pod_creation_errors import PodCreationErrors, newest_refusal
 from trimtab_operator.decisions.pods import Problem
 from trimtab_operator.decisions.policies.missing_pods import seconds_to_question
 from trimtab_operator.kube.api import Api, RefusedError
@@ -31,7 +31,7 @@ def server():
 
 @pytest.fixture
 def refused(server):
-    return RefusedPods(Api(ApiClient(Configuration(host=server.url))))
+    return PodCreationErrors(Api(ApiClient(Configuration(host=server.url))))
 
 
 def after(seconds, **known):

@@ -52,7 +52,7 @@ class _Inquiry:
     why: Problem | None = None
 
 
-class RefusedPods:
+class PodCreationErrors:
     """What keeps workers from coming up, by ``namespace/name``. Two threads must not call it with the same key."""
 
     def __init__(self, api: Api) -> None:

@@ -11,7 +11,7 @@ from trimtab_api.names import attempt_name, possible_jobs
 
 from trimtab_operator.decisions.nodes import Nodes
 from trimtab_operator.decisions.observed_state import Child, ObservedState
-from trimtab_operator.decisions.pod_creation_errors import RefusedPods
+from trimtab_operator.decisions.pod_creation_errors import PodCreationErrors
 from trimtab_operator.decisions.pods import Pod
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.api import Api
@@ -78,7 +78,7 @@ class Observer:
         api: Api,
         cache: Cache,
         training: Training,
-        refused_pods: RefusedPods,
+        refused_pods: PodCreationErrors,
         clock: Callable[[], datetime],
         is_outdated: Callable[[str, Object], bool],
     ) -> None:

@@ -16,7 +16,7 @@ from trimtab_operator.children.job import child_job, relabelled
 from trimtab_operator.children.pod import account_of
 from trimtab_operator.decisions.decide import Action, Decision, TerminalState, blocked, decide
 from trimtab_operator.decisions.observed_state import ObservedState
-from trimtab_operator.decisions.pod_creation_errors import RefusedPods
+from trimtab_operator.decisions.pod_creation_errors import PodCreationErrors
 from trimtab_operator.decisions.spread import spread
 from trimtab_operator.kube.api import Api, RefusedError
 from trimtab_operator.kube.event_recorder import EventRecorder
@@ -65,7 +65,7 @@ class Reconciler:
         self._settings = settings
         self._training = training
         self._recorder = EventRecorder(api)
-        self._refused_pods = RefusedPods(api)
+        self._refused_pods = PodCreationErrors(api)
         self._whole_jobs = WholeJobs(api)
         self._clock = clock
         self._ensured: dict[str, tuple[datetime, int]] = {}
