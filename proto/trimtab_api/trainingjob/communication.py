@@ -22,7 +22,7 @@ from trimtab_api.catalogue import (
 )
 from trimtab_api.catalogue.other_axes import MOST_LOCAL_STEPS
 from trimtab_api.errors import UserError
-from trimtab_api.trainingjob.fields import Strict, check_each_once, enum, one_of, spec_of, wrong
+from trimtab_api.trainingjob.fields import ApiModel, check_each_once, enum, one_of, spec_of, wrong
 from trimtab_api.trainingjob.quantities import BufferSize, Duration, as_written
 from trimtab_api.trainingjob.rules import (
     OUTER_STEP_NEEDS_LOCAL_STEPS,
@@ -67,7 +67,7 @@ Schedule = Annotated[str, Field(max_length=512), spec_of(schedules)]
 _CANDIDATES = (0.1, 0.033, 0.011, 0.004, 0.001)
 
 
-class RatioBounds(Strict):
+class RatioBounds(ApiModel):
     """Compression ratios that may be chosen: the fraction of gradient elements sent."""
 
     min: Ratio = Field(0.001, description="Least ratio that may be chosen.")
@@ -102,7 +102,7 @@ class RatioBounds(Strict):
         return self.min <= ratio <= self.max
 
 
-class Fusion(Strict):
+class Fusion(ApiModel):
     """Which tensors share a buffer."""
 
     buffer_size: BufferSize = Field(
@@ -127,7 +127,7 @@ class Fusion(Strict):
         return self
 
 
-class Triggers(Strict):
+class Triggers(ApiModel):
     """What reopens the choice of a plan."""
 
     network: float = Field(
@@ -136,7 +136,7 @@ class Triggers(Strict):
     gain: float = Field(0.1, gt=0, le=10, description="Relative change of the average gain that reopens the choice.")
 
 
-class Trials(Strict):
+class Trials(ApiModel):
     """How candidates are tried out while training."""
 
     iterations: int = Field(10, ge=3, le=1000, description="Iterations of one trial; fewer than 3 tell nothing.")
@@ -145,7 +145,7 @@ class Trials(Strict):
     )
 
 
-class LocalSteps(Strict):
+class LocalSteps(ApiModel):
     """How many steps each rank's own optimizer may take between two exchanges of what they did to the weights.
 
     0: ranks exchange gradients, and step together. 1: they exchange updates, after each step. More: they part, and meet
@@ -173,7 +173,7 @@ class LocalSteps(Strict):
         return self
 
 
-class Communication(Strict):
+class Communication(ApiModel):
     """How gradients cross the network."""
 
     policy: Literal["Adaptive", "Static"] = Field(

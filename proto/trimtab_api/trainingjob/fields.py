@@ -16,7 +16,7 @@ from trimtab_api.errors import UserError
 Location = tuple[str | int, ...]
 
 
-class Strict(BaseModel):
+class ApiModel(BaseModel):
     """Refuses unknown fields, takes no number for a string nor a string for a number, and never changes."""
 
     model_config = ConfigDict(

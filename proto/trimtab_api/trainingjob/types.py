@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from trimtab_api.catalogue import read_plan, why_not
 from trimtab_api.names import MOST_WORKERS
 from trimtab_api.trainingjob.communication import Communication
-from trimtab_api.trainingjob.fields import Strict, wrong
+from trimtab_api.trainingjob.fields import ApiModel, wrong
 from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER, check_template
 from trimtab_api.trainingjob.quantities import Duration, Size, as_written
 from trimtab_api.trainingjob.rules import TOO_MANY_WORKERS
@@ -56,7 +56,7 @@ Interface = Annotated[
 ]
 
 
-class Network(Strict):
+class Network(ApiModel):
     """How the network is measured."""
 
     probe_interval: Annotated[Duration, AfterValidator(_check_probe_interval)] = Field(
@@ -85,7 +85,7 @@ class Network(Strict):
     )
 
 
-class Target(Strict):
+class Target(ApiModel):
     """The result whose time of arrival `trimtab compare` and the report show."""
 
     metric: str = Field(
@@ -107,7 +107,7 @@ def unreachable(metric: str, value: float) -> str | None:
     return None
 
 
-class Spec(Strict):
+class Spec(ApiModel):
     """What to run, on how many workers, and how."""
 
     workers: Annotated[int, AfterValidator(_check_workers)] = Field(
@@ -206,7 +206,7 @@ class Metadata(BaseModel):
     annotations: dict[str, str] | None = Field(None, description="Annotations, which it has too.")
 
 
-class TrainingJob(Strict):
+class TrainingJob(ApiModel):
     """A training job: the same file runs with `trimtab run` and with `kubectl apply`."""
 
     api_version: Literal["trimtab.dev/v1alpha1"] = Field(description="Always `trimtab.dev/v1alpha1`.")
