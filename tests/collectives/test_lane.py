@@ -68,8 +68,8 @@ def test_an_idle_lane_holds_nothing_of_its_last_job(lanes) -> None:
 def test_only_a_lane_that_waits_for_nobody_finishes_when_the_script_ends(finishes: bool, printed: str) -> None:
     script = (
         "import sys, threading, torch\n"
-        "from trimtab.transport.worker_thread import Lane\n"
-        f"lane = Lane('lane', torch.device('cpu'), finishes_at_exit={finishes})\n"
+        "from trimtab.transport.worker_thread import StreamWorker\n"
+        f"lane = StreamWorker('lane', torch.device('cpu'), finishes_at_exit={finishes})\n"
         "began, never = threading.Event(), threading.Event()\n"
         f"lane.submit(lambda: (began.set(), {'None' if finishes else 'never.wait()'}))\n"
         "lane.submit(lambda: print('done', flush=True))\n"
