@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from trimtab.engine.gradients import flat_buffers as arena
+from trimtab.engine.gradients import flat_buffers as flat_buffers
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.plan.plan import FusionPlan
 from trimtab_api.errors import UserError
@@ -16,7 +16,7 @@ def arena_of(*shapes: tuple[int, ...]) -> FlatBuffers:
 
 
 def test_a_buffer_whose_indices_would_not_fit_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arena, "MOST_ELEMENTS", 100)
+    monkeypatch.setattr(flat_buffers, "MOST_ELEMENTS", 100)
     whole = arena_of((10, 9), (60,))
     with pytest.raises(UserError, match=r"fusion: 'single': makes a buffer of 150 elements.* write more buffers"):
         whole.buffers(FusionPlan(planner="single"))

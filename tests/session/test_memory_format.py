@@ -103,14 +103,14 @@ def test_ranks_that_differ_in_it_are_refused(rank_pool: RankPool) -> None:
 
 def test_a_change_of_it_after_attach_is_refused() -> None:
     model = model_of(torch.contiguous_format)
-    arena = FlatBuffers(list(model.named_parameters()))
+    flat_buffers = FlatBuffers(list(model.named_parameters()))
     model.to(memory_format=torch.channels_last)
-    index = arena.names.index("0.weight")
+    index = flat_buffers.names.index("0.weight")
     with pytest.raises(UserError, match=r"model parameter 0\.weight: has changed its memory format"):
-        arena.gather(index)
+        flat_buffers.gather(index)
 
 
 def test_what_is_kept_of_an_arena_names_the_order() -> None:
-    arena = FlatBuffers(list(model_of(torch.channels_last).named_parameters()))
-    assert ["0.weight", 64 * 27, [27, 1, 9, 3]] in arena.tensors
-    assert ["6.bias", 4] in arena.tensors
+    flat_buffers = FlatBuffers(list(model_of(torch.channels_last).named_parameters()))
+    assert ["0.weight", 64 * 27, [27, 1, 9, 3]] in flat_buffers.tensors
+    assert ["6.bias", 4] in flat_buffers.tensors

@@ -31,21 +31,21 @@ def train(group: Group, text: str) -> list[tuple[Tensor, Tensor]]:
         if step == REPLANNED:
             rank.adopt(plan_at(text, step), step)
         if step == TRIED:  # a trial without momentum, undone
-            carried, residual = copy.deepcopy(rank.exchanger.state_dict()), rank.arena.residual.clone()
+            carried, residual = copy.deepcopy(rank.exchanger.state_dict()), rank.flat_buffers.residual.clone()
             rank.adopt(Plan.parse("0.1/all-gather"), step, trial=1)
             rank.backward([torch.ones(parameter.shape) for parameter in rank.parameters])
             rank.exchanger.finish()
             rank.exchanger.commit()
-            rank.arena.release_gradients()
+            rank.flat_buffers.release_gradients()
             rank.adopt(plan_at(text, step), step)
             rank.exchanger.load_state_dict(carried)
-            rank.arena.residual.copy_(residual)
+            rank.flat_buffers.residual.copy_(residual)
         gradients = rank.gradient()
         if step == DROPPED:
             spoil(gradients, 100, is_here=group.rank == 1)
         rank.handed.zero_()
         if rank.iterate(gradients):
-            found.append((rank.handed.clone(), rank.arena.residual.double()))
+            found.append((rank.handed.clone(), rank.flat_buffers.residual.double()))
     rank.exchanger.close()
     return found
 

@@ -70,14 +70,14 @@ def fuzz(group: Group, seed: int, schedules: tuple[str, ...]) -> list[dict[str, 
         elif event == "trial":
             before, plan = rank.state(), rank.exchanger.plan
             kept = copy.deepcopy((rank.entered, rank.handed, rank.magnitude, rank.random.get_state()))
-            residual = rank.arena.residual.clone()
+            residual = rank.flat_buffers.residual.clone()
             carried = copy.deepcopy(rank.exchanger.state_dict())
             rank.adopt(plan_drawn(draw, schedules), step, trial=1)
             for _ in range(draw.randrange(1, 4)):
                 rank.iterate(rank.gradient())
             rank.adopt(plan, step)
             rank.exchanger.load_state_dict(carried)
-            rank.arena.residual.copy_(residual)
+            rank.flat_buffers.residual.copy_(residual)
             assert_same(before, rank.state())
             rank.entered, rank.handed, rank.magnitude = kept[:3]
             rank.random.set_state(kept[3])
@@ -179,7 +179,7 @@ def trace(group: Group, plan: Plan, iterations: int) -> Trace:
         if outcome.updates:
             rank.take()
         rank.exchanger.commit()
-        rank.arena.release_gradients()
+        rank.flat_buffers.release_gradients()
         seen.handed.append(rank.handed - before)
     seen.num_bytes = [sum(each) for each in zip(seen.num_bytes, (link.num_bytes for link in links), strict=True)]
     rank.exchanger.close()
@@ -252,7 +252,7 @@ def told(group: Group) -> list[int]:
         else:
             rank.take()
             rank.exchanger.commit()
-        rank.arena.release_gradients()
+        rank.flat_buffers.release_gradients()
     rank.exchanger.close()
     return numbers
 

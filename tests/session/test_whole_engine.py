@@ -150,7 +150,7 @@ class Rank:
             for held, total in ((bucket.waiting, waiting), (bucket.arrived, arrived)):
                 for each in held:
                     total[bucket.span.start : bucket.span.stop] += unit * each.values.cpu()
-        owed = unit * engine.arena.residual.cpu().double() + waiting + (began_at - weights)
+        owed = unit * engine.flat_buffers.residual.cpu().double() + waiting + (began_at - weights)
         local = sum(self.round, torch.zeros_like(weights)) * LEARNING_RATE
         return {
             "entered": self.entered + local,
@@ -161,7 +161,7 @@ class Rank:
 
     def state(self) -> Any:
         weights = [parameter.detach().clone() for parameter in self.model]
-        return copy.deepcopy((self.engine.state_dict(), self.engine.arena.residual, weights, self.engine.place))
+        return copy.deepcopy((self.engine.state_dict(), self.engine.flat_buffers.residual, weights, self.engine.place))
 
 
 def flat_index_is_used(element: int, unused: int | None) -> bool:
@@ -184,7 +184,7 @@ def tried(rank: Rank, draw: random.Random) -> None:
     engine.try_out(candidate, step, trial=1)
     if bool(candidate.local_steps) != bool(in_force.local_steps):  # whose unit is another
         assert engine.exchanger.buckets.are_empty
-        assert not engine.arena.residual.any()
+        assert not engine.flat_buffers.residual.any()
     for _ in range(draw.randrange(1, 5)):
         rank.step(draw, spoils=draw.random() < 0.2)
     rank.round = []
@@ -295,10 +295,10 @@ def test_what_waits_and_is_not_finite_is_lost_where_the_source_or_the_number_of_
     with ThreadPoolExecutor(SIZE) as ranks:
         before = list(ranks.map(a_gradient_that_waits_is_not_finite, groups(), [plan] * SIZE))
         after = list(ranks.map(goes_on, groups(size=2), [{rank: state for rank, (_, state) in enumerate(before)}] * 2))
-    held_back = [subject.engine.arena.residual.tolist() for subject, _ in before]
+    held_back = [subject.engine.flat_buffers.residual.tolist() for subject, _ in before]
     assert sorted(map(max, held_back)) == sorted(map(min, held_back)), "every element alike"
     assert sorted(map(max, held_back)) == pytest.approx([0.0, *[LEARNING_RATE] * (SIZE - 1)])
     for subject, others in zip(after, (1, 1), strict=True):  # ranks 0 and 2 go on as 0, and rank 1 as 1
-        assert not subject.engine.arena.residual.any()
+        assert not subject.engine.flat_buffers.residual.any()
         waiting = torch.cat([held.values for bucket in subject.engine.exchanger.buckets for held in bucket.waiting])
         torch.testing.assert_close(waiting, torch.full((NUM_ELEMENTS,), others * 2 / SIZE))

@@ -45,7 +45,7 @@ def of_ones(group: Group, plans: list[Plan], iterations: int, dropped: int | Non
             if outcome.updates:
                 rank.take()
             rank.exchanger.commit()
-        rank.arena.release_gradients()
+        rank.flat_buffers.release_gradients()
         seen.append(tuple((rank.handed - before).aminmax()))
     rank.exchanger.close()
     return [(float(least), float(most)) for least, most in seen]
@@ -129,7 +129,7 @@ def trained_by_ones(group: Group, num_before: int | None, states: dict[int, carr
     moved = torch.cat([-parameter.detach().reshape(-1) for parameter in model])
     kept = copy.deepcopy(carried_state.carried(engine))
     engine.adopt(Plan.parse("dense/source=update:steps=2").with_version(1), engine.place.step)
-    residual = engine.arena.residual.clone()
+    residual = engine.flat_buffers.residual.clone()
     session.close()
     return Trained(moved, kept, residual)
 

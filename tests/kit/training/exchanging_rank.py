@@ -40,10 +40,10 @@ class Rank:
         toy_schedules.register()
         self.group = group
         self.parameters = [nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
-        self.arena = FlatBuffers([(f"p{i}", parameter) for i, parameter in enumerate(self.parameters)])
+        self.flat_buffers = FlatBuffers([(f"p{i}", parameter) for i, parameter in enumerate(self.parameters)])
         if not group.further_links:  # kept, as the group is, from one test to the next
             further_links.join(group, "lo", b"", 30.0)
-        self.exchanger = Exchanger(self.arena, group, plan, weights=lambda: ())
+        self.exchanger = Exchanger(self.flat_buffers, group, plan, weights=lambda: ())
         self.random = torch.Generator().manual_seed(group.rank)
         self.entered = torch.zeros(NUM_ELEMENTS, dtype=torch.float64)
         self.handed = torch.zeros(NUM_ELEMENTS, dtype=torch.float64)
@@ -71,7 +71,7 @@ class Rank:
             self.exchanger.commit()
         else:
             self.exchanger.drop()
-        self.arena.release_gradients()
+        self.flat_buffers.release_gradients()
         return outcome.is_finite
 
     def take(self) -> None:
@@ -79,7 +79,7 @@ class Rank:
         self.exchanger.arrivals.put_off()
         self.handed += self.given()
         while self.exchanger.late():
-            self.arena.release_gradients()
+            self.flat_buffers.release_gradients()
             self.exchanger.arrivals.hand_out_late({self.exchanger.late()[-1].span.first})
             self.handed += self.given()
 
@@ -102,14 +102,14 @@ class Rank:
         return {
             "entered": self.entered.clone(),
             "handed": self.handed.clone(),
-            "residual": self.arena.residual.double(),
+            "residual": self.flat_buffers.residual.double(),
             "waiting": self.held("waiting"),
             "arrived": self.held("arrived"),
             "magnitude": self.magnitude.clone(),
         }
 
     def state(self) -> Any:
-        return copy.deepcopy((self.exchanger.state_dict(), self.arena.residual, self.exchanger.place))
+        return copy.deepcopy((self.exchanger.state_dict(), self.flat_buffers.residual, self.exchanger.place))
 
 
 def in_arena_order(tensors: list[Tensor]) -> Tensor:

@@ -38,7 +38,7 @@ class TrainingState:
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    arena: FlatBuffers
+    flat_buffers: FlatBuffers
     others: Callable[[], Sequence[Stateful | torch.optim.Optimizer]]
     """Schedulers, scalers, selectors, further optimizers, as they are when a snapshot is taken."""
 
@@ -54,7 +54,7 @@ class Snapshot:
             for module in state.model.modules()
             for name, buffer in module.named_buffers(recurse=False)
         ]
-        self._set_aside = {index: kept.clone() for index, kept in state.arena.set_aside.items()}
+        self._set_aside = {index: kept.clone() for index, kept in state.flat_buffers.set_aside.items()}
         others = state.others()
         self._optimizers = [
             OptimizerState(each) for each in (state.optimizer, *others) if isinstance(each, torch.optim.Optimizer)
@@ -82,12 +82,12 @@ class Snapshot:
                 live.copy_(kept)
             for module, name, kept in self._buffers:
                 put_back(module, name, kept)
-        self._state.arena.set_aside = {index: kept.clone() for index, kept in self._set_aside.items()}
+        self._state.flat_buffers.set_aside = {index: kept.clone() for index, kept in self._set_aside.items()}
         for optimizer in self._optimizers:
             optimizer.restore()
         for other, kept_state in self._others:  # which may keep references to what it loads
             other.load_state_dict(copy.deepcopy(kept_state))
-        self._state.arena.release_gradients()
+        self._state.flat_buffers.release_gradients()
 
     def restore_generators(self) -> None:
         """Put back the random generators alone."""
@@ -95,4 +95,4 @@ class Snapshot:
 
     def _live_tensors(self) -> Iterator[Tensor]:
         yield from self._state.model.parameters()
-        yield self._state.arena.residual
+        yield self._state.flat_buffers.residual

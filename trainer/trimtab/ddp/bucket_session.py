@@ -58,7 +58,7 @@ class BucketSession(Session):
             gradients = [gradient for _, gradient in self._taken]
             if outcome.is_finite:
                 self._hold_back_unused(self._engine)
-                torch._foreach_copy_(gradients, [self._engine.arena.views[index] for index, _ in self._taken])
+                torch._foreach_copy_(gradients, [self._engine.flat_buffers.views[index] for index, _ in self._taken])
             else:
                 for gradient in gradients:
                     gradient.fill_(float("inf"))
@@ -71,11 +71,11 @@ class BucketSession(Session):
         The mean has the same bits on every rank. So where each adds it to its residual, residuals together hold what
         entered. It carries the loss scale, and they do not.
         """
-        arena, scale = engine.arena, self._scale.get() or 1.0
+        flat_buffers, scale = engine.flat_buffers, self._scale.get() or 1.0
         for index in engine.exchanger.participation.unused:
-            start, stop = arena.offsets[index : index + 2]
-            arena.next_residual[start:stop].add_(arena.grad[start:stop], alpha=1.0 / scale)
-            arena.grad[start:stop] = 0.0
+            start, stop = flat_buffers.offsets[index : index + 2]
+            flat_buffers.next_residual[start:stop].add_(flat_buffers.grad[start:stop], alpha=1.0 / scale)
+            flat_buffers.grad[start:stop] = 0.0
 
     @cached_property
     def _taken(self) -> list[tuple[int, Tensor]]:
@@ -86,4 +86,4 @@ class BucketSession(Session):
     def _indices(self) -> dict[int, int]:
         """Places in the arena, by the ids of stand-ins."""
         assert self._engine is not None
-        return {id(stand_in): index for index, stand_in in enumerate(self._engine.arena.parameters)}
+        return {id(stand_in): index for index, stand_in in enumerate(self._engine.flat_buffers.parameters)}

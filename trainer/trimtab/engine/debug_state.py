@@ -55,48 +55,48 @@ class DebugState:
 @torch.no_grad()
 def debug_state(engine: StepEngine) -> DebugState:
     """A snapshot, which waits for nothing: what is under way counts neither as waiting nor as arrived."""
-    arena, exchanger = engine.arena, engine.exchanger
+    flat_buffers, exchanger = engine.flat_buffers, engine.exchanger
     return DebugState(
-        residual=_by_name(arena, arena.residual),
-        waiting=_held(arena, ((bucket, bucket.waiting) for bucket in exchanger.buckets)),
-        arrived=_held(arena, ((bucket, bucket.arrived) for bucket in exchanger.buckets)),
-        set_aside=_set_aside(arena),
-        anchor={} if engine.local is None else _by_name(arena, engine.local.anchor),
-        late=_late(arena, exchanger),
+        residual=_by_name(flat_buffers, flat_buffers.residual),
+        waiting=_held(flat_buffers, ((bucket, bucket.waiting) for bucket in exchanger.buckets)),
+        arrived=_held(flat_buffers, ((bucket, bucket.arrived) for bucket in exchanger.buckets)),
+        set_aside=_set_aside(flat_buffers),
+        anchor={} if engine.local is None else _by_name(flat_buffers, engine.local.anchor),
+        late=_late(flat_buffers, exchanger),
         phase=_phase(exchanger),
         num_sent=len(exchanger.flights),
         schemes=copy.deepcopy(exchanger.schemes.state_dict()),
     )
 
 
-def _by_name(arena: FlatBuffers, flat: Tensor, indices: Iterable[int] | None = None) -> dict[str, Tensor]:
+def _by_name(flat_buffers: FlatBuffers, flat: Tensor, indices: Iterable[int] | None = None) -> dict[str, Tensor]:
     """By parameter's name, its part of ``flat`` (float32 [n]); None: of all."""
-    views = arena.views_of(flat)
+    views = flat_buffers.views_of(flat)
     chosen = range(len(views)) if indices is None else sorted(indices)
-    return {arena.names[index]: views[index].clone() for index in chosen}
+    return {flat_buffers.names[index]: views[index].clone() for index in chosen}
 
 
-def _held(arena: FlatBuffers, buckets: Iterable[tuple[Bucket, list[Held]]]) -> dict[str, Tensor]:
+def _held(flat_buffers: FlatBuffers, buckets: Iterable[tuple[Bucket, list[Held]]]) -> dict[str, Tensor]:
     """Sums of what buckets hold, of the parameters that have a part in a bucket that holds something."""
-    total, some = torch.zeros_like(arena.residual), set[int]()
+    total, some = torch.zeros_like(flat_buffers.residual), set[int]()
     for bucket, held in buckets:
         for each in held:
             total[bucket.span.start : bucket.span.stop] += each.values
             some.update(range(bucket.span.first, bucket.span.last))
-    return _by_name(arena, total, some)
+    return _by_name(flat_buffers, total, some)
 
 
-def _set_aside(arena: FlatBuffers) -> dict[str, Tensor]:
-    total = torch.zeros_like(arena.residual)
-    for index, kept in arena.set_aside.items():
-        total[arena.offsets[index] : arena.offsets[index + 1]] = kept
-    return _by_name(arena, total, arena.set_aside)
+def _set_aside(flat_buffers: FlatBuffers) -> dict[str, Tensor]:
+    total = torch.zeros_like(flat_buffers.residual)
+    for index, kept in flat_buffers.set_aside.items():
+        total[flat_buffers.offsets[index] : flat_buffers.offsets[index + 1]] = kept
+    return _by_name(flat_buffers, total, flat_buffers.set_aside)
 
 
-def _late(arena: FlatBuffers, exchanger: Exchanger) -> tuple[str, ...]:
+def _late(flat_buffers: FlatBuffers, exchanger: Exchanger) -> tuple[str, ...]:
     spans = [flight.span for flight in exchanger.late()]
     indices = {index for span in spans for index in range(span.first, span.last)}
-    return tuple(arena.names[index] for index in sorted(indices))
+    return tuple(flat_buffers.names[index] for index in sorted(indices))
 
 
 def _phase(exchanger: Exchanger) -> ExchangePhase:

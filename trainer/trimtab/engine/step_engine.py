@@ -63,7 +63,7 @@ class StepEngine:
         ``say`` takes a line for who trains, and says each once.
         For ``plan_ahead`` see `RoundExchange`, for the rest `Exchanger`.
         """
-        self.arena = FlatBuffers(list(model.named_parameters()))
+        self.flat_buffers = FlatBuffers(list(model.named_parameters()))
         broadcast_tensors(group, (*model.parameters(), *model.buffers()))
         self.group = group
         self.model, self.optimizers, self.scale = model, optimizers, scale
@@ -72,9 +72,9 @@ class StepEngine:
         self.local: LocalSgd | None = None
         """The round under way, under source *update*."""
         is_profiled = group.rank == 0 and not gate.turns and not isinstance(model, ProxyParameters)
-        self._profiler = StepProfiler(model, self.arena) if is_profiled else None
+        self._profiler = StepProfiler(model, self.flat_buffers) if is_profiled else None
         self.exchanger = Exchanger(
-            self.arena,
+            self.flat_buffers,
             group,
             plan,
             weights=self._weights,
@@ -90,7 +90,7 @@ class StepEngine:
         self.owed = PendingStep(self.exchanger, optimizers, turns=gate.turns)
         rest = (scale, plan_ahead, self._adopt_in_round)
         self._moments = SecondMoments(optimizers, group.size, lambda: self.local is not None)
-        self._rounds = RoundExchange(model, self.arena, self.exchanger, self._finish, lambda: self.local, *rest)
+        self._rounds = RoundExchange(model, self.flat_buffers, self.exchanger, self._finish, lambda: self.local, *rest)
         refuse_for_steps(plan, turns=self._turns, by_hand=self.exchanger.by_hand)
         self._enter(plan)
 
@@ -123,9 +123,9 @@ class StepEngine:
         if self._changes_source(plan):
             self.exchanger.leave_averages()
             if self.local is None:
-                to_updates(self.arena, self.exchanger.buckets, self._gate)
+                to_updates(self.flat_buffers, self.exchanger.buckets, self._gate)
             else:
-                to_gradients(self.arena, self.exchanger.buckets, self.group, self.optimizers)
+                to_gradients(self.flat_buffers, self.exchanger.buckets, self.group, self.optimizers)
         self._follow(plan, step)
         self.exchanger.training_step = step
 
@@ -144,7 +144,7 @@ class StepEngine:
         self.owed.forget()
         self._rounds.put_aside(self.local)
         if self._changes_source(plan):
-            self.arena.residual.zero_()
+            self.flat_buffers.residual.zero_()
             self.exchanger.buckets.clear()
         self._follow(plan, step, trial)
 
@@ -168,7 +168,7 @@ class StepEngine:
         if self._profiler is not None:
             self._profiler.restart()
         rounds = OverlappedLocalSgd if plan.overlaps_rounds else LocalSgd
-        self.local = rounds(self.arena, plan.local_steps) if plan.local_steps else None
+        self.local = rounds(self.flat_buffers, plan.local_steps) if plan.local_steps else None
         self.exchanger.exchanges_in_backward = self.local is None and not self._turns
         self.exchanger.num_steps = 1
 
@@ -218,7 +218,7 @@ class StepEngine:
         elif outcome.is_finite:
             self._gate.leave_out()
         outcome = self.end_step(outcome)
-        self.arena.release_gradients()
+        self.flat_buffers.release_gradients()
         return outcome
 
     def begin_step(self, optimizer: torch.optim.Optimizer | None = None) -> Outcome:
@@ -229,9 +229,9 @@ class StepEngine:
         self.phases.enter("other")
         self._before_gradients()  # for a step without a backward pass
         if not self.owed.has_begun:
-            check_backward_reached(self.model, self.arena)
+            check_backward_reached(self.model, self.flat_buffers)
         if self.local is None and self._turns and optimizer is not None:
-            with turn_of(optimizer, self.arena):
+            with turn_of(optimizer, self.flat_buffers):
                 outcome = self._finish()
         elif self.local is None:
             outcome = self._finish()
@@ -239,7 +239,7 @@ class StepEngine:
             names = () if self.scale.is_scaling else self.local.non_finite_gradients()
             outcome = Outcome.of_local_step(names)
         if not outcome.updates and (outcome.is_finite or not self.scale.is_scaling):
-            self.arena.release_gradients()
+            self.flat_buffers.release_gradients()
         return outcome
 
     def end_step(self, outcome: Outcome) -> Outcome:
@@ -264,7 +264,7 @@ class StepEngine:
         if self.local is None:
             self.owed.discard()
         self.owed.settle()
-        self.arena.release_gradients()
+        self.flat_buffers.release_gradients()
 
     def profile(self, step: int, outcome: Outcome, loss: float | None) -> Profile | None:
         """Count ``step`` as one of training; what the last few were measured to take, where it ends their profile."""
@@ -302,7 +302,7 @@ class StepEngine:
         self.exchanger.arrivals.put_off()
         is_whole = self.plan.is_dense and not self.exchanger.late()
         if self._profiler is not None and self._profiler.is_profiling and is_whole:
-            self._profiler.exchanged(self.arena.grad, self.scale.get())
+            self._profiler.exchanged(self.flat_buffers.grad, self.scale.get())
         if not outcome.is_finite:
             self.exchanger.drop()
         elif not self.exchanger.late():
@@ -326,4 +326,4 @@ class StepEngine:
         """
         self.settle()
         self._before_backward()
-        check_parameters_are_known(self.optimizers, self.model, self.arena)
+        check_parameters_are_known(self.optimizers, self.model, self.flat_buffers)

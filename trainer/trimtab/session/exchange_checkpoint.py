@@ -173,8 +173,8 @@ def _check(state: dict[str, Any], engine: StepEngine, file: str) -> None:
     """Raises `UserError` where it is of another version, model or step."""
     if state.get("format") != _FORMAT:
         raise UserError("was written by another version; go on without it", file=file)
-    arena, held = engine.arena, state["engine"]
-    if held["tensors"] != arena.tensors:
+    flat_buffers, held = engine.flat_buffers, state["engine"]
+    if held["tensors"] != flat_buffers.tensors:
         raise UserError("is of another model or memory format; name the folder of this one's", file=file)
     same = (abs(a - b) <= _SAME_WEIGHTS * abs(b) for a, b in zip(_sums(engine), state["weights"], strict=True))
     if held["round"] is None and not all(same):
@@ -184,5 +184,5 @@ def _check(state: dict[str, Any], engine: StepEngine, file: str) -> None:
 @torch.no_grad()
 def _sums(engine: StepEngine) -> list[float]:
     """What tells one step's weights from another's: sums of their magnitudes and of their squares."""
-    weights = [parameter.double() for parameter in engine.arena.parameters]
+    weights = [parameter.double() for parameter in engine.flat_buffers.parameters]
     return [sum(float(each.abs().sum()) for each in weights), sum(float(each.square().sum()) for each in weights)]

@@ -133,7 +133,7 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
             self.when_closed.callback(atexit.unregister, tell)
             recorder.starting("loading kernels, which are compiled the first time that a machine trains")
             assert self._engine is not None
-            warm_up(self._engine.arena.grad.device)
+            warm_up(self._engine.flat_buffers.grad.device)
             recorder.starting("waiting for the other ranks to have their kernels ready")
             first = self._control.receive()
             if first is not None:
@@ -161,8 +161,8 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
             plan_ahead=self._control.plan_ahead,
             say=self._say,
         )
-        arena = self._engine.arena
-        self._state_watch = StateWatch(arena.names, arena.parameters, self._engine.optimizers, self._say)
+        flat_buffers = self._engine.flat_buffers
+        self._state_watch = StateWatch(flat_buffers.names, flat_buffers.parameters, self._engine.optimizers, self._say)
         self._trials = TrialRunner(self._model, self._engine, self._snapshot, self._control.trials)
 
     # What a training script reads ---------------------------------------------------------------------------------
@@ -418,4 +418,4 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
 
         assert self._engine is not None
         self._engine.settle()
-        return Snapshot(TrainingState(self._model, self._optimizers[0], self._engine.arena, others))
+        return Snapshot(TrainingState(self._model, self._optimizers[0], self._engine.flat_buffers, others))

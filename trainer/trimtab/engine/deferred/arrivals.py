@@ -22,7 +22,7 @@ class Arrivals:
 
     def __init__(
         self,
-        arena: FlatBuffers,
+        flat_buffers: FlatBuffers,
         handed: GradientWriter,
         late: Iterable[PendingExchange],
         unused: Collection[int],
@@ -32,7 +32,7 @@ class Arrivals:
 
         ``phases`` hears of waiting for the former.
         """
-        self._arena, self._handed, self._unused, self._phases = arena, handed, unused, phases
+        self._arena, self._handed, self._unused, self._phases = flat_buffers, handed, unused, phases
         self.late = list(late)
         """What has not been handed out yet."""
         self.came_late = PendingExchanges(self.late)

@@ -77,7 +77,7 @@ class ForwardSyncHooks:
         arrivals.show_late()  # until the script clears them
         self._settings = [_settings(group) for group in self._optimizer.param_groups]
         late = {index for flight in self._exchanger.late() for index in range(flight.span.first, flight.span.last)}
-        parameters = self._exchanger.arena.parameters
+        parameters = self._exchanger.flat_buffers.parameters
         self._versions = {index: parameters[index]._version for index in late}
         numbers = {id(parameters[index]): index for index in late}
         self.watch()
@@ -97,14 +97,14 @@ class ForwardSyncHooks:
     def settle(self, tensors: Collection[int] | None = None) -> None:
         """Step what is late of ``tensors``, by index in the arena; of all where it is None."""
         if self._is_waiting and self._exchanger.late(tensors):
-            with _as_between_steps(self._exchanger.arena.device), self._left_out_of_profiles():
+            with _as_between_steps(self._exchanger.flat_buffers.device), self._left_out_of_profiles():
                 self._settle(tensors)
 
     def _left_out_of_profiles(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self._profiler is None else self._profiler.left_out()
 
     def _settle(self, tensors: Collection[int] | None) -> None:
-        parameters, arrivals = self._exchanger.arena.parameters, self._exchanger.arrivals
+        parameters, arrivals = self._exchanger.flat_buffers.parameters, self._exchanger.arrivals
         gradients = [parameter.grad for parameter in parameters]  # of a backward pass that has just begun
         for parameter in parameters:
             parameter.grad = None
@@ -124,14 +124,14 @@ class ForwardSyncHooks:
 
         It has done so past the model, as by a list of parameters from before: what is taken from it is stepped first.
         """
-        arena = self._exchanger.arena
+        flat_buffers = self._exchanger.flat_buffers
         for index in [index for index in self._versions if not self._exchanger.late({index})]:
-            if self._versions.pop(index) != arena.parameters[index]._version:
+            if self._versions.pop(index) != flat_buffers.parameters[index]._version:
                 raise UserError(
                     "was changed after the step and before it was there as a whole, as the plan's schedule lets some"
                     " of it come by the next forward pass; take the parameters from the model anew for each change"
                     " (model.parameters()), which waits for them",
-                    field=f"model parameter {arena.names[index]}",
+                    field=f"model parameter {flat_buffers.names[index]}",
                 )
 
     def _step(self) -> None:
@@ -148,7 +148,7 @@ class ForwardSyncHooks:
         """Hear of forward passes, from now on."""
         if self._hooks:
             return
-        indices = {id(parameter): index for index, parameter in enumerate(self._exchanger.arena.parameters)}
+        indices = {id(parameter): index for index, parameter in enumerate(self._exchanger.flat_buffers.parameters)}
         for part in _parts_that_take_hooks(self._model):
             own = {indices[id(p)] for p in part.parameters(recurse=_is_compiled(part)) if id(p) in indices}
             if own and part is not self._model:
@@ -161,7 +161,7 @@ class ForwardSyncHooks:
     def _before_model(self, *_: Any) -> None:
         if self._is_waiting:
             is_whole = _is_within_compiled()  # whose code takes weights without asking
-            self.settle(None if is_whole else set(range(len(self._exchanger.arena.parameters))) - self._seen)
+            self.settle(None if is_whole else set(range(len(self._exchanger.flat_buffers.parameters))) - self._seen)
         if self._model.training and torch.is_grad_enabled():
             self._exchanger.begin()
 

@@ -77,10 +77,10 @@ class Bucket:
 class Buckets(Sequence[Bucket]):
     """Every bucket of a fusion plan, in backward order."""
 
-    def __init__(self, arena: FlatBuffers, spans: Sequence[BufferRange]) -> None:
-        self._arena = arena
+    def __init__(self, flat_buffers: FlatBuffers, spans: Sequence[BufferRange]) -> None:
+        self._arena = flat_buffers
         self._buckets = [Bucket(span) for span in spans]
-        self.of_tensor: list[list[int]] = [[] for _ in arena.parameters]
+        self.of_tensor: list[list[int]] = [[] for _ in flat_buffers.parameters]
         """By tensor: the buckets that hold a part of it."""
         for number, span in enumerate(spans):
             for index in range(span.first, span.last):

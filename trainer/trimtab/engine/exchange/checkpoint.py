@@ -28,15 +28,15 @@ State = dict[str, Any]
 @torch.no_grad()
 def carried(engine: StepEngine) -> State:
     """Of an engine between two steps, settled; its tensors may be the engine's own."""
-    arena, exchanger = engine.arena, engine.exchanger
+    flat_buffers, exchanger = engine.flat_buffers, engine.exchanger
     held = engine.state_dict()
     held["summary"] = astuple(held["summary"])
     return {
-        "tensors": arena.tensors,
+        "tensors": flat_buffers.tensors,
         "plan": engine.plan.to_json(),
         "step": engine.place.step,
-        "residual": arena.residual,
-        "set_aside": dict(arena.set_aside),
+        "residual": flat_buffers.residual,
+        "set_aside": dict(flat_buffers.set_aside),
         "exchanger": held,
         "participation": exchanger.participation.state_dict(),
         "round": _round_of(engine),
@@ -47,15 +47,15 @@ def carried(engine: StepEngine) -> State:
 def go_on(engine: StepEngine, state: State) -> None:
     """Be as the engine of which ``state`` was `carried`, on the same rank of as many."""
     engine.go_on(_fitting(Plan.from_json(state["plan"]), engine), state["step"])
-    arena, held = engine.arena, dict(state["exchanger"])
-    arena.residual.copy_(state["residual"])
-    arena.set_aside = {index: kept.to(arena.grad.device) for index, kept in state["set_aside"].items()}
+    flat_buffers, held = engine.flat_buffers, dict(state["exchanger"])
+    flat_buffers.residual.copy_(state["residual"])
+    flat_buffers.set_aside = {index: kept.to(flat_buffers.grad.device) for index, kept in state["set_aside"].items()}
     held["summary"] = ExchangeSummary(*held["summary"])
-    engine.load_state_dict(_to_device(held, arena.grad.device))
+    engine.load_state_dict(_to_device(held, flat_buffers.grad.device))
     engine.exchanger.participation.load_state_dict(state["participation"])
     if engine.local is not None:
         engine.local.go_on(state["round"]["anchor"], state["round"]["num_taken"])
-        for parameter, kept in zip(arena.parameters, state["round"]["weights"], strict=True):
+        for parameter, kept in zip(flat_buffers.parameters, state["round"]["weights"], strict=True):
             parameter.copy_(kept)
         for optimizer, kept in zip(engine.optimizers, state["round"]["optimizers"], strict=True):
             optimizer.load_state_dict(kept)
@@ -70,14 +70,14 @@ def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int) 
     rank, size = engine.group.rank, engine.group.size
     first = states[rank % num_before]
     engine.go_on(_fitting(Plan.from_json(first["plan"]), engine), first["step"])
-    arena = engine.arena
+    flat_buffers = engine.flat_buffers
     mine = [states[each] for each in range(rank, num_before, size)]
-    total = arena.residual.zero_()
+    total = flat_buffers.residual.zero_()
     for state in mine:
         total += state["residual"].to(total.device)
         if state["round"] is not None:
             own = torch.empty_like(state["round"]["anchor"])
-            for view, weights in zip(arena.views_of(own), state["round"]["weights"], strict=True):
+            for view, weights in zip(flat_buffers.views_of(own), state["round"]["weights"], strict=True):
                 view.copy_(weights)
             total += (state["round"]["anchor"] - own).to(total.device)
         if engine.exchanger.schemes.velocity is not None:
@@ -85,14 +85,16 @@ def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int) 
     if engine.exchanger.schemes.outer is not None:
         engine.exchanger.schemes.outer.load(first["exchanger"]["schemes"]["outer"])
     total *= size / num_before
-    old = Buckets(arena, arena.buffers(engine.plan.fusion))
-    old.load_state_dict(_to_device(_shared_out(first, mine, size / num_before), arena.grad.device))
+    old = Buckets(flat_buffers, flat_buffers.buffers(engine.plan.fusion))
+    old.load_state_dict(_to_device(_shared_out(first, mine, size / num_before), flat_buffers.grad.device))
     engine.exchanger.buckets.take_over(old)
     for index in {index for state in mine for index in state["set_aside"]}:
         parts = [state["set_aside"][index] for state in mine if index in state["set_aside"]]
-        arena.set_aside[index] = (size / num_before) * torch.stack(parts).sum(0).to(total.device)
+        flat_buffers.set_aside[index] = (size / num_before) * torch.stack(parts).sum(0).to(total.device)
     if engine.local is not None:
-        for parameter, anchor in zip(arena.parameters, arena.views_of(first["round"]["anchor"]), strict=True):
+        for parameter, anchor in zip(
+            flat_buffers.parameters, flat_buffers.views_of(first["round"]["anchor"]), strict=True
+        ):
             parameter.copy_(anchor)
         engine.local.set_anchor()
         for optimizer, kept in zip(engine.optimizers, first["round"]["optimizers"], strict=True):
@@ -124,7 +126,7 @@ def _round_of(engine: StepEngine) -> State | None:
     return {
         "anchor": engine.local.anchor,
         "num_taken": engine.local.num_taken,
-        "weights": [parameter.detach() for parameter in engine.arena.parameters],
+        "weights": [parameter.detach() for parameter in engine.flat_buffers.parameters],
         "optimizers": [optimizer.state_dict() for optimizer in engine.optimizers],
         "buffers": {name: buffer.detach() for name, buffer in persistent_buffers(engine.model)},
         "scale": engine.scale.state_dict(),

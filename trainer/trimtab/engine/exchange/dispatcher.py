@@ -25,7 +25,7 @@ class BucketDispatcher:
 
     def __init__(
         self,
-        arena: FlatBuffers,
+        flat_buffers: FlatBuffers,
         buckets: Buckets,
         gradients: Gradients,
         schemes: Schemes,
@@ -37,7 +37,7 @@ class BucketDispatcher:
         vote: Callable[[], Tensor],
     ) -> None:
         """``number`` is the iteration's, as its schedule counts; ``vote`` goes with the `carrier` of its sends."""
-        self._arena, self._buckets, self._gradients, self._schemes = arena, buckets, gradients, schemes
+        self._arena, self._buckets, self._gradients, self._schemes = flat_buffers, buckets, gradients, schemes
         self._links, self._plan, self._step, self._vote = links, plan, step, vote
         self._sends = iteration.sends
         self._missing = [bucket.span.last - bucket.span.first for bucket in buckets]
@@ -120,8 +120,8 @@ class BucketDispatcher:
         self.flights.append(flight)
 
     def _send(self, send: Send, *, carries_vote: bool) -> PendingExchange:
-        arena, bucket = self._arena, self._buckets[send.bucket]
-        payload = payload_of(bucket, send, arena, self._gradients if send.bucket in self.present else None)
+        flat_buffers, bucket = self._arena, self._buckets[send.bucket]
+        payload = payload_of(bucket, send, flat_buffers, self._gradients if send.bucket in self.present else None)
         span = bucket.span
         grad = payload.grad
         if (velocity := self._schemes.velocity) is not None:
@@ -131,8 +131,8 @@ class BucketDispatcher:
         handle = collective.exchange(
             Exchange(
                 grad=grad,
-                residual=arena.residual[span.start : span.stop],
-                next_residual=arena.next_residual[span.start : span.stop],
+                residual=flat_buffers.residual[span.start : span.stop],
+                next_residual=flat_buffers.next_residual[span.start : span.stop],
                 out=payload.out,
                 segments=segments,
                 k=k,

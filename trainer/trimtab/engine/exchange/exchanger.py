@@ -50,7 +50,7 @@ class Exchanger:
 
     def __init__(
         self,
-        arena: FlatBuffers,
+        flat_buffers: FlatBuffers,
         group: Group,
         plan: Plan,
         *,
@@ -66,14 +66,14 @@ class Exchanger:
         ``before_backward`` takes the index of each pass's first gradient; ``has_message``, on the communication thread,
         says whether a message of rank 0 follows the step. ``phases`` hears of backward passes and of waiting.
         """
-        self.arena, self.group = arena, group
+        self.flat_buffers, self.group = flat_buffers, group
         self._links = (group, *group.further_links)
         self._weights, self._has_message, self._before_backward = weights, has_message, before_backward
         self._phases = phases or PhaseTimer()
-        self.schemes = Schemes(group, arena)
-        self.participation = ParameterUsage(arena.names)
-        self._gradients = Gradients(arena, self.participation, loss_scale)
-        self.buckets = Buckets(arena, [])
+        self.schemes = Schemes(group, flat_buffers)
+        self.participation = ParameterUsage(flat_buffers.names)
+        self._gradients = Gradients(flat_buffers, self.participation, loss_scale)
+        self.buckets = Buckets(flat_buffers, [])
         self._schedule: Schedule = schedule.create(schedules.default, 0)
         self._summary = ExchangeSummary()
         self._came_late = PendingExchanges()
@@ -99,7 +99,7 @@ class Exchanger:
         self.allows_late: Callable[[], bool] = lambda: True
         """Whether the optimizer may step what a schedule lets arrive later after the rest."""
         on_gradient = self._on_gradient if profiler is None else profiler.watched(self._on_gradient)
-        self.backward = BackwardHooks(arena.parameters, on_gradient, self._on_backward_end)
+        self.backward = BackwardHooks(flat_buffers.parameters, on_gradient, self._on_backward_end)
 
     def close(self) -> None:
         """Let go of the parameters."""
@@ -109,7 +109,7 @@ class Exchanger:
 
     def adopt(self, plan: Plan) -> None:
         """Follow ``plan`` from the next `restart` on; moves only what waits. Nothing may be `late`."""
-        buckets = Buckets(self.arena, self.arena.buffers(plan.fusion))
+        buckets = Buckets(self.flat_buffers, self.flat_buffers.buffers(plan.fusion))
         self.schemes.adopt(plan, self.buckets.ranges, buckets.ranges)
         timetable = plan.timetable
         if timetable is not None:
@@ -159,7 +159,7 @@ class Exchanger:
         self._gradients.restart()
         self._iteration = self._schedule.iteration(self._iteration_number)
         self.sending = BucketDispatcher(
-            self.arena,
+            self.flat_buffers,
             self.buckets,
             self._gradients,
             self.schemes,
@@ -268,12 +268,14 @@ class Exchanger:
             if consensus.participation_changed:
                 self.participation.agree(self.group)
         is_finite = consensus is None or consensus.finite
-        names = () if is_finite else non_finite_parameters(self.arena, self.flights, self.plan.is_dense)
-        frozen = frozenset[int]() if self.plan.local_steps else self.arena.frozen  # ranks' weights part in a round
+        names = () if is_finite else non_finite_parameters(self.flat_buffers, self.flights, self.plan.is_dense)
+        frozen = (
+            frozenset[int]() if self.plan.local_steps else self.flat_buffers.frozen
+        )  # ranks' weights part in a round
         number = self._iteration_number
-        self._handed = GradientWriter(self.arena, self.buckets, self.flights, self._iteration, number, frozen)
+        self._handed = GradientWriter(self.flat_buffers, self.buckets, self.flights, self._iteration, number, frozen)
         late, unused = late if is_finite else [], self.participation.unused
-        self.arrivals = Arrivals(self.arena, self._handed, late, unused, self._phases)
+        self.arrivals = Arrivals(self.flat_buffers, self._handed, late, unused, self._phases)
         """Of a finished step: what becomes of what is `late`."""
         told, self._came_late = PendingExchanges((*self._came_late, *due)), PendingExchanges()
         sent = PendingExchanges(self.flights)
@@ -293,11 +295,11 @@ class Exchanger:
         if finite:
             self.arrivals.hand_out(len(self.buckets), averages=self._schedule.averages, scale=scale)
             if scale is not None and self._iteration.update is None:
-                self.arena.bind_gradients()  # to zeros: a scaler that sees none refuses to go on
+                self.flat_buffers.bind_gradients()  # to zeros: a scaler that sees none refuses to go on
         elif scale is None:
-            self.arena.release_gradients(to_zero=self.by_hand)  # no weight moves, whoever steps it
+            self.flat_buffers.release_gradients(to_zero=self.by_hand)  # no weight moves, whoever steps it
         else:
-            self.arena.grad.fill_(float("inf"))  # for the scaler of every rank to see, and to back off alike
+            self.flat_buffers.grad.fill_(float("inf"))  # for the scaler of every rank to see, and to back off alike
 
     def late(self, tensors: Collection[int] | None = None) -> list[PendingExchange]:
         """Of a finished step: what is to be handed out of ``tensors`` (None: all) before it can be committed."""
@@ -305,7 +307,7 @@ class Exchanger:
 
     def commit(self) -> None:
         """Keep the step: what became of each bucket, and what schemes and sparsifiers learned."""
-        self.arena.commit_residuals([(flight.span.start, flight.span.stop) for flight in self.flights])
+        self.flat_buffers.commit_residuals([(flight.span.start, flight.span.stop) for flight in self.flights])
         self._handed.commit()
         sent = zip(self.flights, self.flights.wait(), strict=True)
         self.schemes.commit(self.plan, [Sent(flight.span.start, flight.span.stop, e.sent) for flight, e in sent])

@@ -18,7 +18,7 @@ class GradientWriter:
 
     def __init__(
         self,
-        arena: FlatBuffers,
+        flat_buffers: FlatBuffers,
         buckets: Buckets,
         flights: PendingExchanges,
         iteration: Iteration,
@@ -26,7 +26,7 @@ class GradientWriter:
         frozen: frozenset[int],
     ) -> None:
         """``number`` is the iteration's, as the schedule counts; ``frozen`` tensors, by index, get nothing."""
-        self._arena, self._buckets, self._frozen = arena, buckets, frozen
+        self._arena, self._buckets, self._frozen = flat_buffers, buckets, frozen
         self._iteration, self._number = iteration, number
         self._flights: dict[int, PendingExchange] = {flight.send.bucket: flight for flight in flights}
         self._pending: dict[int, Held] = {}

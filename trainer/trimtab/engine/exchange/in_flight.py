@@ -39,15 +39,15 @@ class Payload:
         return sum(held.count for held in self.waited) + self.has_present
 
 
-def payload_of(bucket: Bucket, send: Send, arena: FlatBuffers, present: Gradients | None) -> Payload:
+def payload_of(bucket: Bucket, send: Send, flat_buffers: FlatBuffers, present: Gradients | None) -> Payload:
     """What ``send`` carries of ``bucket``; ``present``: the gradients of this iteration, where they are part of it."""
     waited = tuple(bucket.waiting_up_to(send.generation))
     span = bucket.span
     if present is None:
-        first, *others = [held.values for held in waited] or [arena.grad.new_zeros(span.num_elements)]
+        first, *others = [held.values for held in waited] or [flat_buffers.grad.new_zeros(span.num_elements)]
         total = sum(others, first)  # one alone is not copied, for an exchange only reads it
         return Payload(total, torch.empty_like(total), waited, has_present=False)
-    out = arena.grad[span.start : span.stop]
+    out = flat_buffers.grad[span.start : span.stop]
     for held in waited:  # then nothing of the bucket is lent
         out += held.values
     return Payload(present.of(span), out, waited, has_present=True)

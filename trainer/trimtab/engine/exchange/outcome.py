@@ -88,13 +88,15 @@ class Outcome:
         return {name: sum(values) / len(values) for name, values in said.items()}
 
 
-def non_finite_parameters(arena: FlatBuffers, flights: PendingExchanges, is_dense: bool) -> tuple[str, ...]:
+def non_finite_parameters(flat_buffers: FlatBuffers, flights: PendingExchanges, is_dense: bool) -> tuple[str, ...]:
     """Names of this rank's parameters whose accumulation is not finite, judged by what was to become residual.
 
     Gradients were consumed by the exchange, and a dense scheme leaves no residual: then the update is judged.
     """
     if all(e.squared_norm_before - e.squared_norm_before == 0 for e in flights.wait()):
         return ()
-    kept = [] if is_dense else arena.not_finite(arena.next_residual)
-    names = tuple(arena.names[index] for index in kept or arena.not_finite(arena.grad))  # all of it may have been sent
+    kept = [] if is_dense else flat_buffers.not_finite(flat_buffers.next_residual)
+    names = tuple(
+        flat_buffers.names[index] for index in kept or flat_buffers.not_finite(flat_buffers.grad)
+    )  # all of it may have been sent
     return names or ("a sum of squares",)

@@ -18,8 +18,8 @@ from trimtab.transport.group import Group
 class Schemes:
     """One of each kind that was needed, made when a plan first names it; and the velocities of a plan's momentum."""
 
-    def __init__(self, group: Group, arena: FlatBuffers) -> None:
-        self._group, self._arena = group, arena
+    def __init__(self, group: Group, flat_buffers: FlatBuffers) -> None:
+        self._group, self._arena = group, flat_buffers
         self.velocity: MomentumCorrection | None = None
         """What takes the gradient's place under a plan that corrects momentum."""
         self.outer: OuterOptimizer | None = None

@@ -16,10 +16,10 @@ class Gradients:
     """Those of one step: which have been gathered, and where they lie."""
 
     def __init__(
-        self, arena: FlatBuffers, participation: ParameterUsage, loss_scale: Callable[[], float | None]
+        self, flat_buffers: FlatBuffers, participation: ParameterUsage, loss_scale: Callable[[], float | None]
     ) -> None:
         """``loss_scale`` is a GradScaler's, None without one."""
-        self._arena, self._participation, self._loss_scale = arena, participation, loss_scale
+        self._arena, self._participation, self._loss_scale = flat_buffers, participation, loss_scale
         self.restart()
 
     def restart(self) -> None:
@@ -56,14 +56,14 @@ class Gradients:
 
         Where it may be lent it stays where autograd left it, to be read there, if a copy would cost.
         """
-        arena, parameter = self._arena, self._arena.parameters[index]
+        flat_buffers, parameter = self._arena, self._arena.parameters[index]
         if parameter.grad is not None:
             self._participation.note(index, HAS_GRADIENT)
         else:
             self._participation.note(index, UNUSED if parameter.requires_grad else FROZEN)
-        lent = arena.borrow_grad(index) if may_lend and self.scale in (None, 1.0) else None
+        lent = flat_buffers.borrow_grad(index) if may_lend and self.scale in (None, 1.0) else None
         if lent is None:
-            arena.gather(index, 1.0 / (self.scale or 1.0))
+            flat_buffers.gather(index, 1.0 / (self.scale or 1.0))
         else:
             self._lent[index] = lent
         self._gathered[index] = True

@@ -22,10 +22,10 @@ from trimtab.sparsify.base import Sent
 class MomentumCorrection:
     """u of one rank, beside the arena: proposed in a step, and kept by `commit` alone."""
 
-    def __init__(self, arena: FlatBuffers) -> None:
-        self._arena = arena
-        self._kept = torch.zeros_like(arena.grad)
-        self._proposed = torch.zeros_like(arena.grad)
+    def __init__(self, flat_buffers: FlatBuffers) -> None:
+        self._arena = flat_buffers
+        self._kept = torch.zeros_like(flat_buffers.grad)
+        self._proposed = torch.zeros_like(flat_buffers.grad)
 
     def corrected(self, span: BufferRange, grad: FlatGrad, momentum: float) -> Tensor:
         """U of one buffer with this step's ``grad`` (float32 [n]) in it: float32 [n], to be read until the commit.

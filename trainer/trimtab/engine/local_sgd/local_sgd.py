@@ -24,17 +24,17 @@ from trimtab.engine.gradients.norms import norms_of
 class LocalSgd:
     """The rounds of one plan."""
 
-    def __init__(self, arena: FlatBuffers, num_steps: int) -> None:
+    def __init__(self, flat_buffers: FlatBuffers, num_steps: int) -> None:
         """The present weights, alike on all ranks, are the first anchor. ``num_steps`` is H, steps of a round."""
-        self._arena = arena
+        self._arena = flat_buffers
         self.num_steps = num_steps
         """Of a round: H."""
         self.num_taken = 0
         """Steps of the present round."""
         self._learning: set[int] = set()
         """Tensors, by index, that the round began to train."""
-        self._anchor = torch.empty_like(arena.grad)
-        self._anchors = arena.views_of(self._anchor)
+        self._anchor = torch.empty_like(flat_buffers.grad)
+        self._anchors = flat_buffers.views_of(self._anchor)
         self.set_anchor()
 
     @property
@@ -115,11 +115,11 @@ class LocalSgd:
 
         Also of what was frozen within the round, on every rank at the same step: it had learned until then.
         """
-        arena = self._arena
+        flat_buffers = self._arena
         learned = self._learning if self.num_taken > 0 else set[int]()
-        trains = [each.requires_grad for each in arena.parameters]
-        arena.moved_before_frozen = {index for index in learned if not trains[index]}
-        ranges = zip(self.began_at(), arena.views, arena.parameters, strict=True)
+        trains = [each.requires_grad for each in flat_buffers.parameters]
+        flat_buffers.moved_before_frozen = {index for index in learned if not trains[index]}
+        ranges = zip(self.began_at(), flat_buffers.views, flat_buffers.parameters, strict=True)
         for index, (began_at, view, parameter) in enumerate(ranges):
             parameter.grad = None
             if trains[index] or index in learned:

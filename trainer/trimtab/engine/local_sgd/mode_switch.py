@@ -22,22 +22,22 @@ from trimtab.transport.primitives import ring_all_reduce
 
 
 @torch.no_grad()
-def to_updates(arena: FlatBuffers, buckets: Buckets, gate: OptimizerStepper) -> None:
+def to_updates(flat_buffers: FlatBuffers, buckets: Buckets, gate: OptimizerStepper) -> None:
     """Leave source *gradient*: what this rank holds back becomes the update that one step of its optimizer makes of it.
 
     The weights stay where they are, alike on all ranks.
     """
-    held_back = _held_back(arena, buckets)
+    held_back = _held_back(flat_buffers, buckets)
     _add_arrived(held_back, buckets)
-    _hold_nothing(arena, buckets)
-    arena.release_gradients()
-    arena.grad.copy_(held_back)
+    _hold_nothing(flat_buffers, buckets)
+    flat_buffers.release_gradients()
+    flat_buffers.grad.copy_(held_back)
     # Weight decay and momentum leave alone what nothing is held back of.
-    still = set(arena.all_zero(range(len(arena.parameters))))
+    still = set(flat_buffers.all_zero(range(len(flat_buffers.parameters))))
     moved = [
         (parameter, view, residual, parameter.detach().clone())
         for index, (parameter, view, residual) in enumerate(
-            zip(arena.parameters, arena.views, arena.views_of(arena.residual), strict=True)
+            zip(flat_buffers.parameters, flat_buffers.views, flat_buffers.views_of(flat_buffers.residual), strict=True)
         )
         if index not in still and parameter.requires_grad
     ]
@@ -48,37 +48,37 @@ def to_updates(arena: FlatBuffers, buckets: Buckets, gate: OptimizerStepper) -> 
     for parameter, _, residual, before in moved:
         torch.sub(before, parameter, out=residual)
         parameter.copy_(before)
-    arena.release_gradients()
+    flat_buffers.release_gradients()
 
 
 @torch.no_grad()
 def to_gradients(
-    arena: FlatBuffers, buckets: Buckets, group: Group, optimizers: Sequence[torch.optim.Optimizer]
+    flat_buffers: FlatBuffers, buckets: Buckets, group: Group, optimizers: Sequence[torch.optim.Optimizer]
 ) -> None:
     """Leave source *update*, where a round has ended: the mean of what is held back goes to the weights as it is."""
-    mean = _mean_of_held_back(arena, buckets, group)
-    for parameter, part in zip(arena.parameters, arena.views_of(mean), strict=True):
+    mean = _mean_of_held_back(flat_buffers, buckets, group)
+    for parameter, part in zip(flat_buffers.parameters, flat_buffers.views_of(mean), strict=True):
         if parameter.requires_grad:
             parameter.sub_(part)
-    share_state(arena.names, arena.parameters, optimizers, group)
+    share_state(flat_buffers.names, flat_buffers.parameters, optimizers, group)
 
 
-def _mean_of_held_back(arena: FlatBuffers, buckets: Buckets, group: Group) -> Tensor:
+def _mean_of_held_back(flat_buffers: FlatBuffers, buckets: Buckets, group: Group) -> Tensor:
     """float32 [n]: residuals and what a delaying schedule let wait, averaged over ranks; afterwards nothing is held."""
-    total = _held_back(arena, buckets)
+    total = _held_back(flat_buffers, buckets)
     group.submit(lambda: ring_all_reduce(group.transport, [total])).result()
     total /= group.size
     _add_arrived(total, buckets)
-    _hold_nothing(arena, buckets)
+    _hold_nothing(flat_buffers, buckets)
     return total
 
 
-def _held_back(arena: FlatBuffers, buckets: Buckets) -> Tensor:
+def _held_back(flat_buffers: FlatBuffers, buckets: Buckets) -> Tensor:
     """float32 [n]: this rank's residual and what a delaying schedule let wait.
 
     What waits and is not finite is lost, as where it is sent.
     """
-    total = arena.residual.clone()
+    total = flat_buffers.residual.clone()
     for bucket in buckets:
         for held in bucket.waiting:
             if held.is_finite:
@@ -93,7 +93,7 @@ def _add_arrived(total: Tensor, buckets: Buckets) -> None:
             total[bucket.span.start : bucket.span.stop] += held.values
 
 
-def _hold_nothing(arena: FlatBuffers, buckets: Buckets) -> None:
+def _hold_nothing(flat_buffers: FlatBuffers, buckets: Buckets) -> None:
     buckets.clear()
-    arena.residual.zero_()
-    arena.set_aside.clear()  # of frozen tensors, which nothing may move: no unit would be right for what it was
+    flat_buffers.residual.zero_()
+    flat_buffers.set_aside.clear()  # of frozen tensors, which nothing may move: no unit would be right for what it was

@@ -21,12 +21,12 @@ from trimtab.engine.gradients.flat_buffers import FlatBuffers
 class OuterOptimizer:
     """The step of one rate and momentum, and its velocity."""
 
-    def __init__(self, arena: FlatBuffers, rate: float, momentum: float) -> None:
+    def __init__(self, flat_buffers: FlatBuffers, rate: float, momentum: float) -> None:
         """``rate`` and ``momentum`` as in `torch.optim.SGD`; the velocity is 0."""
         self.rate, self.momentum = rate, momentum
-        self._parameters = arena.parameters
-        self._velocity = torch.zeros_like(arena.grad)
-        self._velocities = arena.views_of(self._velocity)
+        self._parameters = flat_buffers.parameters
+        self._velocity = torch.zeros_like(flat_buffers.grad)
+        self._velocities = flat_buffers.views_of(self._velocity)
 
     @torch.no_grad()
     def take(self) -> None:

@@ -23,12 +23,12 @@ from trimtab.engine.local_sgd.local_sgd import LocalSgd
 class OverlappedLocalSgd(LocalSgd):
     """The rounds of one plan of schedule *overlap*."""
 
-    def __init__(self, arena: FlatBuffers, num_steps: int) -> None:
+    def __init__(self, flat_buffers: FlatBuffers, num_steps: int) -> None:
         """See `LocalSgd`; nothing is under way."""
-        self._starts = [torch.empty_like(parameter) for parameter in arena.parameters]
+        self._starts = [torch.empty_like(parameter) for parameter in flat_buffers.parameters]
         """By parameter: where this rank's own round began, anchor less what is under way of its own."""
         self._has_pending = False
-        super().__init__(arena, num_steps)
+        super().__init__(flat_buffers, num_steps)
 
     @property
     def is_under_way(self) -> bool:

@@ -27,7 +27,7 @@ class RoundExchange:
     def __init__(
         self,
         model: nn.Module,
-        arena: FlatBuffers,
+        flat_buffers: FlatBuffers,
         exchanger: Exchanger,
         finish: Callable[[], Outcome],
         present: Callable[[], LocalSgd | None],
@@ -41,7 +41,13 @@ class RoundExchange:
         ``plan_ahead`` begins to tell all ranks of rank 0's new plan, which its result waits for; ``adopt`` follows one
         within a round.
         """
-        self._model, self._arena, self._exchanger, self._finish, self._scale = model, arena, exchanger, finish, scale
+        self._model, self._arena, self._exchanger, self._finish, self._scale = (
+            model,
+            flat_buffers,
+            exchanger,
+            finish,
+            scale,
+        )
         self._present, self._plan_ahead, self._adopt = present, plan_ahead, adopt
         self._told: Callable[[], Plan | None] | None = None
         """Waits for the plan, if any, that rank 0 tells of before the present round is exchanged."""

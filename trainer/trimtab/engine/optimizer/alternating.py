@@ -16,11 +16,13 @@ from trimtab.engine.gradients.flat_buffers import FlatBuffers
 
 
 @contextlib.contextmanager
-def turn_of(optimizer: torch.optim.Optimizer, arena: FlatBuffers) -> Iterator[None]:
+def turn_of(optimizer: torch.optim.Optimizer, flat_buffers: FlatBuffers) -> Iterator[None]:
     """Leave to an exchange the gradients of ``optimizer``'s parameters alone; the others' are afterwards as before."""
     own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    others = [parameter for parameter in arena.parameters if parameter.requires_grad and id(parameter) not in own]
-    kept = [(parameter, arena.kept(parameter.grad)) for parameter in others]
+    others = [
+        parameter for parameter in flat_buffers.parameters if parameter.requires_grad and id(parameter) not in own
+    ]
+    kept = [(parameter, flat_buffers.kept(parameter.grad)) for parameter in others]
     for parameter, _ in kept:
         parameter.requires_grad_(False)
         parameter.grad = None

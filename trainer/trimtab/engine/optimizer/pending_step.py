@@ -26,7 +26,7 @@ class PendingStep:
         With ``turns`` an optimizer's step makes the exchange, and backward passes without one only add up.
         """
         self._exchanger, self._optimizers, self._turns = exchanger, optimizers, turns
-        self._parameters = exchanger.arena.parameters
+        self._parameters = exchanger.flat_buffers.parameters
         self.num_discarded = 0
         """Exchanges that were forgotten, on every rank as many."""
         self._num_passes = -1
@@ -74,7 +74,7 @@ class PendingStep:
             " last in session.no_sync(); where the step is to be thrown away, clear the gradients or call"
             " session.skip()",
             field="backward",
-            value=self._exchanger.arena.names[index],
+            value=self._exchanger.flat_buffers.names[index],
         )
 
     def discard(self) -> None:
@@ -126,7 +126,7 @@ class PendingStep:
 
         Those that no optimizer steps need not be: an optimizer's ``zero_grad()`` leaves them.
         """
-        own, view = self._parameters[index].grad, self._exchanger.arena.views[index]
+        own, view = self._parameters[index].grad, self._exchanger.flat_buffers.views[index]
         is_new = own is None or own.data_ptr() != view.data_ptr()
         groups = [group for each in self._optimizers for group in each.param_groups]
         stepped = {id(each) for group in groups for each in group["params"]}

@@ -89,8 +89,8 @@ class StepLifecycle:
 
     def _end_local_step(self, engine: StepEngine) -> Outcome:
         """Count a step that was thrown away; the script's gradients, if it has left any, stay as they are."""
-        parameters = engine.arena.parameters
-        kept = [engine.arena.kept(parameter.grad) for parameter in parameters]
+        parameters = engine.flat_buffers.parameters
+        kept = [engine.flat_buffers.kept(parameter.grad) for parameter in parameters]
         outcome = engine.end_step(Outcome.of_local_step(()))
         for parameter, grad in zip(parameters, kept, strict=True):
             parameter.grad = grad

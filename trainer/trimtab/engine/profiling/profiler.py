@@ -60,10 +60,10 @@ class _Step:
 class StepProfiler:
     """Measures the profiled steps of one model; other steps are as without it."""
 
-    def __init__(self, model: nn.Module, arena: FlatBuffers) -> None:
-        self._model, self._arena = model, arena
-        self._device = arena.grad.device
-        self._indices = {id(parameter): index for index, parameter in enumerate(arena.parameters)}
+    def __init__(self, model: nn.Module, flat_buffers: FlatBuffers) -> None:
+        self._model, self._arena = model, flat_buffers
+        self._device = flat_buffers.grad.device
+        self._indices = {id(parameter): index for index, parameter in enumerate(flat_buffers.parameters)}
         self._hooks: list[RemovableHandle] = []
         self._variance: tuple[float, float] | None = None
         """Squared norm of the mean gradient and variance over ranks, where they were last known."""
