@@ -214,12 +214,12 @@ def under_way(rank: int, size: int) -> list[tuple[int, int, int]]:
     seen = []
     for number in range(3):
         x = torch.randn(4, 16, generator=torch.Generator().manual_seed(100 * number + rank))
-        after_step = len(exchanger.flights)
+        after_step = len(exchanger.pending_exchanges)
         with torch.no_grad():
             model(x)
-        after_evaluation = len(exchanger.flights)
+        after_evaluation = len(exchanger.pending_exchanges)
         loss = (model(x) ** 2).mean()
-        seen.append((after_step, after_evaluation, len(exchanger.flights)))
+        seen.append((after_step, after_evaluation, len(exchanger.pending_exchanges)))
         loss.backward()
         session.step()
     session.close()

@@ -39,8 +39,10 @@ def wait_inside_backward(rank: int, size: int, plan: str) -> list[int]:
 
     def wait_for(count: int) -> Callable[[Tensor], None]:
         def hook(_: Tensor) -> None:
-            flights = engine_of(session).exchanger.flights
-            crossed.append(len([flight.handle.wait(DEADLINE) for flight in flights[:count]]))
+            pending_exchanges = engine_of(session).exchanger.pending_exchanges
+            crossed.append(
+                len([pending_exchange.handle.wait(DEADLINE) for pending_exchange in pending_exchanges[:count]])
+            )
 
         return hook
 

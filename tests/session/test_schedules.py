@@ -174,8 +174,8 @@ def trace(group: Group, plan: Plan, iterations: int) -> Trace:
         seen.means.append(torch.stack([in_arena_order(each) for each in everyones]).mean(0))
         rank.backward(everyones[group.rank])
         outcome = rank.exchanger.finish()
-        flights = rank.exchanger.flights
-        seen.sent.append([(f.send.bucket, f.send.generation, f.payload.count) for f in flights])
+        pending_exchanges = rank.exchanger.pending_exchanges
+        seen.sent.append([(f.send.bucket, f.send.generation, f.payload.count) for f in pending_exchanges])
         if outcome.updates:
             rank.take()
         rank.exchanger.commit()

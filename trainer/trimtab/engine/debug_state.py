@@ -64,7 +64,7 @@ def debug_state(engine: StepEngine) -> DebugState:
         anchor={} if engine.local is None else _by_name(flat_buffers, engine.local.anchor),
         late=_late(flat_buffers, exchanger),
         phase=_phase(exchanger),
-        num_sent=len(exchanger.flights),
+        num_sent=len(exchanger.pending_exchanges),
         schemes=copy.deepcopy(exchanger.schemes.state_dict()),
     )
 
@@ -94,7 +94,7 @@ def _set_aside(flat_buffers: FlatBuffers) -> dict[str, Tensor]:
 
 
 def _late(flat_buffers: FlatBuffers, exchanger: Exchanger) -> tuple[str, ...]:
-    spans = [flight.span for flight in exchanger.late()]
+    spans = [pending_exchange.span for pending_exchange in exchanger.late()]
     indices = {index for span in spans for index in range(span.first, span.last)}
     return tuple(flat_buffers.names[index] for index in sorted(indices))
 

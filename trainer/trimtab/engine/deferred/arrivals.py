@@ -35,7 +35,7 @@ class Arrivals:
         self._arena, self._handed, self._unused, self._phases = flat_buffers, handed, unused, phases
         self.late = list(late)
         """What has not been handed out yet."""
-        self.came_late = PendingExchanges(self.late)
+        self.completed_late = PendingExchanges(self.late)
         self._with_any: set[int] = set()
         """Tensors, by index, of which the optimizer gets something."""
         self._averages = False
@@ -49,7 +49,7 @@ class Arrivals:
     def hand_out(self, num_buckets: int, *, averages: bool, scale: float | None) -> None:
         """Hand out all but what is late, times the loss scale."""
         self._averages = averages
-        late = {flight.send.bucket for flight in self.late}
+        late = {pending_exchange.send.bucket for pending_exchange in self.late}
         numbers = [number for number in range(num_buckets) if number not in late]
         self._with_any |= self._handed.write(numbers, averages=averages)
         if scale not in (None, 1.0):
@@ -58,7 +58,9 @@ class Arrivals:
         whole = set(range(len(self._arena.parameters))) - self._awaited
         for index in set(range(len(self._arena.parameters))) - self._to_be_seen(whole):
             self._arena.parameters[index].grad = None
-        giving = [flight for flight in self.late if self._handed.gives(flight.send.bucket)]
+        giving = [
+            pending_exchange for pending_exchange in self.late if self._handed.gives(pending_exchange.send.bucket)
+        ]
         wait = _reader_of(weakref.ref(self))
         for index in (_tensors(giving) | self._with_any) & self._awaited:
             self._shown[index] = LazyGradient.of(self._arena.views[index], wait)
@@ -83,7 +85,9 @@ class Arrivals:
 
     def due(self, tensors: Collection[int] | None) -> list[PendingExchange]:
         """What is late of ``tensors``, by index; None: of all."""
-        return [flight for flight in self.late if tensors is None or _holds(flight, tensors)]
+        return [
+            pending_exchange for pending_exchange in self.late if tensors is None or _holds(pending_exchange, tensors)
+        ]
 
     def hand_out_late(self, tensors: Collection[int] | None = None) -> bool:
         """Wait for what is `due` of ``tensors``, and hand it out; whether there was any.
@@ -95,8 +99,8 @@ class Arrivals:
             return False
         with self._phases.during("exposed"):
             PendingExchanges(due).wait()
-        awaited, numbers = self._awaited, {flight.send.bucket for flight in due}
-        self.late = [flight for flight in self.late if flight.send.bucket not in numbers]
+        awaited, numbers = self._awaited, {pending_exchange.send.bucket for pending_exchange in due}
+        self.late = [pending_exchange for pending_exchange in self.late if pending_exchange.send.bucket not in numbers]
         self._with_any |= self._handed.write(numbers, averages=self._averages)
         for index in self._to_be_seen(awaited - self._awaited):
             if self._are_put_off or self._arena.parameters[index].grad is self._shown.get(index):
@@ -136,9 +140,13 @@ def _reader_of(arrivals: weakref.ref[Arrivals]) -> Callable[[], None]:
     return read
 
 
-def _tensors(flights: Iterable[PendingExchange]) -> set[int]:
-    return {index for flight in flights for index in range(flight.span.first, flight.span.last)}
+def _tensors(pending_exchanges: Iterable[PendingExchange]) -> set[int]:
+    return {
+        index
+        for pending_exchange in pending_exchanges
+        for index in range(pending_exchange.span.first, pending_exchange.span.last)
+    }
 
 
-def _holds(flight: PendingExchange, tensors: Collection[int]) -> bool:
-    return any(index in tensors for index in range(flight.span.first, flight.span.last))
+def _holds(pending_exchange: PendingExchange, tensors: Collection[int]) -> bool:
+    return any(index in tensors for index in range(pending_exchange.span.first, pending_exchange.span.last))

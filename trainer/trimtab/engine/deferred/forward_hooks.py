@@ -76,7 +76,11 @@ class ForwardSyncHooks:
         arrivals.when_read = self.settle
         arrivals.show_late()  # until the script clears them
         self._settings = [_settings(group) for group in self._optimizer.param_groups]
-        late = {index for flight in self._exchanger.late() for index in range(flight.span.first, flight.span.last)}
+        late = {
+            index
+            for pending_exchange in self._exchanger.late()
+            for index in range(pending_exchange.span.first, pending_exchange.span.last)
+        }
         parameters = self._exchanger.flat_buffers.parameters
         self._versions = {index: parameters[index]._version for index in late}
         numbers = {id(parameters[index]): index for index in late}

@@ -48,7 +48,7 @@ class BucketDispatcher:
         """Of each send: the squared norm before, once it is compressed."""
         self.present = {send.bucket for send in iteration.sends if send.generation >= number}
         """Buckets whose gradients of this very iteration are sent."""
-        self.flights = PendingExchanges()
+        self.pending_exchanges = PendingExchanges()
 
     @property
     def can_begin(self) -> bool:
@@ -58,12 +58,12 @@ class BucketDispatcher:
     def begin_round(self) -> None:
         """A round of local steps has begun: send all of the one before, the vote with it."""
         assert not self.present, "the updates of a round are not known before it ends"
-        while len(self.flights) < len(self._sends):
+        while len(self.pending_exchanges) < len(self._sends):
             self._append()
 
     def begin(self) -> None:
         """The forward pass has begun: send what waits, but for what carries the vote."""
-        while (index := len(self.flights)) < self.carrier and self._sends[index].bucket not in self.present:
+        while (index := len(self.pending_exchanges)) < self.carrier and self._sends[index].bucket not in self.present:
             self._append()
 
     def gather(self, index: int) -> None:
@@ -89,7 +89,7 @@ class BucketDispatcher:
     @property
     def late(self) -> list[PendingExchange]:
         """Of what has been sent: that which need not have arrived before the update."""
-        return [f for i, f in enumerate(self.flights) if f.send.arrives == "forward" and i != self.carrier]
+        return [f for i, f in enumerate(self.pending_exchanges) if f.send.arrives == "forward" and i != self.carrier]
 
     @property
     def sends_all(self) -> bool:
@@ -102,7 +102,7 @@ class BucketDispatcher:
         return sum(norm.result() for norm in self._compressed)
 
     def _send_ready(self, *, backward_has_ended: bool) -> None:
-        while (index := len(self.flights)) < len(self._sends):
+        while (index := len(self.pending_exchanges)) < len(self._sends):
             send = self._sends[index]
             is_present = send.bucket in self.present
             awaits_end = (is_present and send.after == "backward") or index == self.carrier < len(self._sends) - 1
@@ -112,12 +112,12 @@ class BucketDispatcher:
 
     def _append(self) -> None:
         """Send what is next."""
-        index = len(self.flights)
-        if not self.flights:
+        index = len(self.pending_exchanges)
+        if not self.pending_exchanges:
             self._arena.follow_freezing()
-        flight = self._send(self._sends[index], carries_vote=index == self.carrier)
-        flight.handle.prepared.add_done_callback(partial(_tell_norm, self._compressed[index]))
-        self.flights.append(flight)
+        pending_exchange = self._send(self._sends[index], carries_vote=index == self.carrier)
+        pending_exchange.handle.prepared.add_done_callback(partial(_tell_norm, self._compressed[index]))
+        self.pending_exchanges.append(pending_exchange)
 
     def _send(self, send: Send, *, carries_vote: bool) -> PendingExchange:
         flat_buffers, bucket = self._arena, self._buckets[send.bucket]

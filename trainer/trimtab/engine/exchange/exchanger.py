@@ -181,9 +181,9 @@ class Exchanger:
             self.accumulates = before
 
     @property
-    def flights(self) -> PendingExchanges:
+    def pending_exchanges(self) -> PendingExchanges:
         """The exchanges of the present step, as far as they have been sent."""
-        return self.sending.flights
+        return self.sending.pending_exchanges
 
     @property
     def is_mid_step(self) -> bool:
@@ -257,28 +257,34 @@ class Exchanger:
         self._phases.enter("exposed")
         late = self.sending.late
         late = late if late and self._may_be_late else []
-        due = PendingExchanges(flight for flight in self.flights if flight not in late)
+        due = PendingExchanges(
+            pending_exchange for pending_exchange in self.pending_exchanges if pending_exchange not in late
+        )
         due.wait()
         self._phases.enter("other")
         consensus = None
         if due:
-            vote = self.flights[self.sending.carrier].handle.wait().vote
+            vote = self.pending_exchanges[self.sending.carrier].handle.wait().vote
             last_step = self.training_step + self.num_steps - 1
             consensus = StepConsensus.decode(vote, self.group.size, self.place, self.num_steps, last_step)
             if consensus.participation_changed:
                 self.participation.agree(self.group)
         is_finite = consensus is None or consensus.finite
-        names = () if is_finite else non_finite_parameters(self.flat_buffers, self.flights, self.plan.is_dense)
+        names = (
+            () if is_finite else non_finite_parameters(self.flat_buffers, self.pending_exchanges, self.plan.is_dense)
+        )
         frozen = (
             frozenset[int]() if self.plan.local_steps else self.flat_buffers.frozen
         )  # ranks' weights part in a round
         number = self._iteration_number
-        self._handed = GradientWriter(self.flat_buffers, self.buckets, self.flights, self._iteration, number, frozen)
+        self._handed = GradientWriter(
+            self.flat_buffers, self.buckets, self.pending_exchanges, self._iteration, number, frozen
+        )
         late, unused = late if is_finite else [], self.participation.unused
         self.arrivals = Arrivals(self.flat_buffers, self._handed, late, unused, self._phases)
         """Of a finished step: what becomes of what is `late`."""
         told, self._came_late = PendingExchanges((*self._came_late, *due)), PendingExchanges()
-        sent = PendingExchanges(self.flights)
+        sent = PendingExchanges(self.pending_exchanges)
         self.outcome = Outcome(consensus, told, self._iteration.update is not None, names, sent)
         self._hand_out(is_finite)
         return self.outcome
@@ -307,13 +313,18 @@ class Exchanger:
 
     def commit(self) -> None:
         """Keep the step: what became of each bucket, and what schemes and sparsifiers learned."""
-        self.flat_buffers.commit_residuals([(flight.span.start, flight.span.stop) for flight in self.flights])
+        self.flat_buffers.commit_residuals(
+            [(pending_exchange.span.start, pending_exchange.span.stop) for pending_exchange in self.pending_exchanges]
+        )
         self._handed.commit()
-        sent = zip(self.flights, self.flights.wait(), strict=True)
-        self.schemes.commit(self.plan, [Sent(flight.span.start, flight.span.stop, e.sent) for flight, e in sent])
-        if self.flights:
-            self._summary = replace(self.flights.summary(self._ended_at), loss=self._summary.loss)
-        self._came_late = self.arrivals.came_late
+        sent = zip(self.pending_exchanges, self.pending_exchanges.wait(), strict=True)
+        self.schemes.commit(
+            self.plan,
+            [Sent(pending_exchange.span.start, pending_exchange.span.stop, e.sent) for pending_exchange, e in sent],
+        )
+        if self.pending_exchanges:
+            self._summary = replace(self.pending_exchanges.summary(self._ended_at), loss=self._summary.loss)
+        self._came_late = self.arrivals.completed_late
         self._iteration_number += 1
         self._next_step()
 
@@ -324,13 +335,13 @@ class Exchanger:
         """
         self._summary = ExchangeSummary()
         self.schemes.discard()
-        for flight in self.flights:
-            flight.forget_non_finite()
+        for pending_exchange in self.pending_exchanges:
+            pending_exchange.forget_non_finite()
         self._next_step()
 
     def _next_step(self) -> None:
-        if self.flights:
-            self._ended_at = self.flights.ended_at
+        if self.pending_exchanges:
+            self._ended_at = self.pending_exchanges.ended_at
         if self.place.trial == 0:
             self.training_step += self.num_steps
         self.restart(self.place.step + 1, self.place.trial)

@@ -20,7 +20,7 @@ class GradientWriter:
         self,
         flat_buffers: FlatBuffers,
         buckets: Buckets,
-        flights: PendingExchanges,
+        pending_exchanges: PendingExchanges,
         iteration: Iteration,
         number: int,
         frozen: frozenset[int],
@@ -28,7 +28,9 @@ class GradientWriter:
         """``number`` is the iteration's, as the schedule counts; ``frozen`` tensors, by index, get nothing."""
         self._arena, self._buckets, self._frozen = flat_buffers, buckets, frozen
         self._iteration, self._number = iteration, number
-        self._flights: dict[int, PendingExchange] = {flight.send.bucket: flight for flight in flights}
+        self._flights: dict[int, PendingExchange] = {
+            pending_exchange.send.bucket: pending_exchange for pending_exchange in pending_exchanges
+        }
         self._pending: dict[int, Held] = {}
         """By bucket: gradients of this iteration that were not sent."""
         self._kept: dict[int, list[Held]] = {}
@@ -38,9 +40,12 @@ class GradientWriter:
 
     def gives(self, number: int) -> bool:
         """Whether the optimizer gets anything of the bucket of that number, all of which need not have arrived."""
-        update, flight = self._iteration.update, self._flights.get(number)
+        update, pending_exchange = self._iteration.update, self._flights.get(number)
         arrived = [held.last for held in self._buckets[number].arrived]
-        return update is not None and min([*arrived, *([] if flight is None else [flight.send.generation])]) <= update
+        return (
+            update is not None
+            and min([*arrived, *([] if pending_exchange is None else [pending_exchange.send.generation])]) <= update
+        )
 
     def write(self, buckets: Iterable[int], *, averages: bool) -> set[int]:
         """Make the arena's gradient what the optimizer is to see: the mean over ranks of all that its update takes.
@@ -57,14 +62,16 @@ class GradientWriter:
     def _write_bucket(self, number: int, bucket: Bucket, averages: bool) -> bool:
         """Whether the optimizer gets anything of the bucket."""
         grad = self._arena.grad[bucket.span.start : bucket.span.stop]
-        flight, update = self._flights.get(number), self._iteration.update
+        pending_exchange, update = self._flights.get(number), self._iteration.update
         arrived = list(bucket.arrived)
-        is_in_place = flight is not None and flight.payload.has_present
-        if flight is not None:
-            arrived.append(Held(flight.send.generation, flight.payload.count, flight.payload.out))
+        is_in_place = pending_exchange is not None and pending_exchange.payload.has_present
+        if pending_exchange is not None:
+            arrived.append(
+                Held(pending_exchange.send.generation, pending_exchange.payload.count, pending_exchange.payload.out)
+            )
         taken = [held for held in arrived if update is not None and held.last <= update]
         if is_in_place and len(arrived) == len(taken) == 1 and not (averages and taken[0].count > 1):
-            if flight is not None and flight.payload.waited:  # else a frozen tensor's is zero
+            if pending_exchange is not None and pending_exchange.payload.waited:  # else a frozen tensor's is zero
                 self._set_aside(bucket.span, grad)
             return True
         if not is_in_place:
@@ -95,8 +102,8 @@ class GradientWriter:
         """Leave in each bucket what later iterations need."""
         for number, bucket in enumerate(self._buckets):
             bucket.arrived = self._kept.get(number, [])
-            if (flight := self._flights.get(number)) is not None:
-                sent = flight.payload.waited
+            if (pending_exchange := self._flights.get(number)) is not None:
+                sent = pending_exchange.payload.waited
                 bucket.waiting = [held for held in bucket.waiting if all(held is not one for one in sent)]
             if (pending := self._pending.get(number)) is not None:
                 bucket.add(pending, joins=self._iteration.joins)

@@ -79,17 +79,17 @@ class PendingExchanges(list[PendingExchange]):
 
     def wait(self) -> tuple[Exchanged, ...]:
         """Wait for all; what each brought."""
-        return tuple(flight.handle.wait() for flight in self)
+        return tuple(pending_exchange.handle.wait() for pending_exchange in self)
 
     @property
     def are_over(self) -> bool:
         """Whether all have arrived."""
-        return all(flight.handle.is_over for flight in self)
+        return all(pending_exchange.handle.is_over for pending_exchange in self)
 
     @property
     def ended_at(self) -> float:
         """When the last of them was over, by `time.perf_counter`."""
-        return max(flight.handle.ended_at for flight in self)
+        return max(pending_exchange.handle.ended_at for pending_exchange in self)
 
     def summary(self, previous_end: float | None) -> ExchangeSummary:
         """What the next vote tells of them; ``previous_end`` is the `ended_at` of the exchanges before."""

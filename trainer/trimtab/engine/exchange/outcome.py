@@ -64,7 +64,9 @@ class Outcome:
     @property
     def missing_rate(self) -> float | None:
         """The share of tensors in all that arrived of which no element was sent; None where nothing arrived."""
-        return missing_rate((flight.span, flight.handle.wait().sent) for flight in self.arrived)
+        return missing_rate(
+            (pending_exchange.span, pending_exchange.handle.wait().sent) for pending_exchange in self.arrived
+        )
 
     @property
     def achieved_ratio(self) -> float | None:
@@ -72,8 +74,12 @@ class Outcome:
 
         It exceeds the plan's where a scheme sends elements more than once.
         """
-        size = sum(flight.span.stop - flight.span.start for flight in self.arrived)
-        return sum(flight.handle.wait().num_selected for flight in self.arrived) / size if size else None
+        size = sum(pending_exchange.span.stop - pending_exchange.span.start for pending_exchange in self.arrived)
+        return (
+            sum(pending_exchange.handle.wait().num_selected for pending_exchange in self.arrived) / size
+            if size
+            else None
+        )
 
     @property
     def residual_norm(self) -> float:
@@ -88,12 +94,14 @@ class Outcome:
         return {name: sum(values) / len(values) for name, values in said.items()}
 
 
-def non_finite_parameters(flat_buffers: FlatBuffers, flights: PendingExchanges, is_dense: bool) -> tuple[str, ...]:
+def non_finite_parameters(
+    flat_buffers: FlatBuffers, pending_exchanges: PendingExchanges, is_dense: bool
+) -> tuple[str, ...]:
     """Names of this rank's parameters whose accumulation is not finite, judged by what was to become residual.
 
     Gradients were consumed by the exchange, and a dense scheme leaves no residual: then the update is judged.
     """
-    if all(e.squared_norm_before - e.squared_norm_before == 0 for e in flights.wait()):
+    if all(e.squared_norm_before - e.squared_norm_before == 0 for e in pending_exchanges.wait()):
         return ()
     kept = [] if is_dense else flat_buffers.not_finite(flat_buffers.next_residual)
     names = tuple(

@@ -106,7 +106,7 @@ class RoundExchange:
     def recall(self) -> None:
         """Nothing is to come of what is under way: its trial has been undone, or the session is over."""
         if self._exchanger.plan.overlaps_rounds:
-            self._exchanger.flights.wait()
+            self._exchanger.pending_exchanges.wait()
             self._exchanger.schemes.discard()
 
     def _exchange(self, local: LocalSgd) -> Outcome:

@@ -97,7 +97,7 @@ class PendingStep:
         self.settle()
 
     def _drop(self) -> None:
-        self._exchanger.flights.wait()
+        self._exchanger.pending_exchanges.wait()
         self._exchanger.drop()
 
     def check_weights(self) -> None:

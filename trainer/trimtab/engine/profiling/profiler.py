@@ -180,8 +180,8 @@ class StepProfiler:
         step = self._step
         step.loss = loss
         step.buckets = {
-            flight.send.bucket: (each.compress_seconds, each.collective_seconds)
-            for flight, each in zip(outcome.arrived, outcome.exchanged, strict=True)
+            pending_exchange.send.bucket: (each.compress_seconds, each.collective_seconds)
+            for pending_exchange, each in zip(outcome.arrived, outcome.exchanged, strict=True)
         }
         if not plan.is_dense or plan.local_steps or not outcome.is_finite or not outcome.updates:
             step.squared_mean = None

@@ -22,17 +22,17 @@ class Span(NamedTuple):
 
 
 def spans_of(
-    flights: Sequence[PendingExchange], completed: dict[int, float], plan: Plan, names: Sequence[str]
+    pending_exchanges: Sequence[PendingExchange], completed: dict[int, float], plan: Plan, names: Sequence[str]
 ) -> list[Span]:
     """Of a step's exchanges; ``completed`` has when each tensor's gradient was, ``names`` are the tensors'."""
     exchange = "ALLGATHER" if plan.row.pattern == "all-gather" else "ALLREDUCE"
     spans = []
-    for flight in flights:
-        span, handle = flight.span, flight.handle
-        row = f"buffer {flight.send.bucket}"
+    for pending_exchange in pending_exchanges:
+        span, handle = pending_exchange.span, pending_exchange.handle
+        row = f"buffer {pending_exchange.send.bucket}"
         name = names[span.first] if span.last == span.first + 1 else f"{names[span.first]} to {names[span.last - 1]}"
         first = min((completed[index] for index in range(span.first, span.last) if index in completed), default=None)
-        if first is not None and flight.payload.has_present:
+        if first is not None and pending_exchange.payload.has_present:
             spans.append(Span(row, "WAIT_FOR_OTHER_TENSOR_DATA", name, first, max(first, handle.queued_at)))
         compress = (handle.compress_began_at, handle.prepared_at)
         crossing = (handle.exchange_began_at, handle.ended_at)
@@ -41,7 +41,7 @@ def spans_of(
         spans.append(Span(row, "QUEUE", name, compress[1], crossing[0]))
         spans.append(Span(row, exchange, name, *crossing))
         spans.append(Span("compressing", "COMPRESS", row, *compress))
-        spans.append(Span(f"link {flight.send.link}", exchange, row, *crossing))
+        spans.append(Span(f"link {pending_exchange.send.link}", exchange, row, *crossing))
     return spans
 
 
