@@ -51,7 +51,7 @@ class StepEngine:
         plan: Plan,
         *,
         scale: LossScale,
-        gate: OptimizerStepper,
+        stepper: OptimizerStepper,
         before_backward: Callable[[], None] = lambda: None,
         has_message: Callable[[], bool] = lambda: False,
         plan_ahead: Callable[[], Callable[[], Plan | None]] = lambda: lambda: None,
@@ -59,7 +59,7 @@ class StepEngine:
     ) -> None:
         """Every rank takes over rank 0's weights and buffers; all make one together.
 
-        Of ``optimizers`` some are stepped by ``gate``; others only must train nothing that ranks do not exchange.
+        Of ``optimizers`` some are stepped by ``stepper``; others only must train nothing that ranks do not exchange.
         ``say`` takes a line for who trains, and says each once.
         For ``plan_ahead`` see `RoundExchange`, for the rest `Exchanger`.
         """
@@ -67,11 +67,11 @@ class StepEngine:
         broadcast_tensors(group, (*model.parameters(), *model.buffers()))
         self.group = group
         self.model, self.optimizers, self.scale = model, optimizers, scale
-        self._gate, self._turns, self.phases = gate, gate.turns, gate.phases
+        self._gate, self._turns, self.phases = stepper, stepper.turns, stepper.phases
         self._before_backward = before_backward
         self.local: LocalSgd | None = None
         """The round under way, under source *update*."""
-        is_profiled = group.rank == 0 and not gate.turns and not isinstance(model, ProxyParameters)
+        is_profiled = group.rank == 0 and not stepper.turns and not isinstance(model, ProxyParameters)
         self._profiler = StepProfiler(model, self.flat_buffers) if is_profiled else None
         self.exchanger = Exchanger(
             self.flat_buffers,
@@ -87,7 +87,7 @@ class StepEngine:
         """Carries out the plan's exchanges."""
         self.exchanger.by_hand = any(isinstance(each, ManualOptimizer) for each in optimizers)
         self._waits = ForwardSyncHooks(model, optimizers, self._gate, self.exchanger, self._profiler, say)
-        self.owed = PendingStep(self.exchanger, optimizers, turns=gate.turns)
+        self.owed = PendingStep(self.exchanger, optimizers, turns=stepper.turns)
         rest = (scale, plan_ahead, self._adopt_in_round)
         self._moments = SecondMoments(optimizers, group.size, lambda: self.local is not None)
         self._rounds = RoundExchange(model, self.flat_buffers, self.exchanger, self._finish, lambda: self.local, *rest)
@@ -216,7 +216,7 @@ class StepEngine:
         if outcome.updates if outcome.is_finite else self.scale.is_scaling:
             self._gate.step()  # where it is not finite, for the scaler to leave it out
         elif outcome.is_finite:
-            self._gate.leave_out()
+            self._gate.skip_step()
         outcome = self.end_step(outcome)
         self.flat_buffers.release_gradients()
         return outcome

@@ -113,7 +113,7 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
         self._engine: StepEngine | None = None
         self._trials: TrialRunner | None = None
         self._stepping = StepLifecycle(self._optimizers, self._scale, lambda: self._engine, self._stepped, turns=turns)
-        self._phases = self._stepping.gate.phases
+        self._phases = self._stepping.stepper.phases
         if group is not None:
             recorder.starting("sending the weights of rank 0 to all ranks")
             self._join(group, plan)
@@ -153,7 +153,7 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
             group,
             plan,
             scale=self._scale,
-            gate=self._stepping.gate,
+            stepper=self._stepping.stepper,
             before_backward=lambda: self._trials.before_backward() if self._trials else None,
             has_message=lambda: (
                 not self.in_trial and (self._control.is_pending or self._loops.has_news or self._left_out.num > 0)

@@ -33,7 +33,7 @@ class ForwardSyncHooks:
         self,
         model: nn.Module,
         optimizers: Sequence[torch.optim.Optimizer],
-        gate: OptimizerStepper,
+        stepper: OptimizerStepper,
         exchanger: Exchanger,
         profiler: StepProfiler | None,
         say: Callable[[str], None],
@@ -42,7 +42,7 @@ class ForwardSyncHooks:
 
         ``say`` is told why nothing may be late, where it may not.
         """
-        self._model, self._optimizers, self._gate, self._exchanger = model, optimizers, gate, exchanger
+        self._model, self._optimizers, self._gate, self._exchanger = model, optimizers, stepper, exchanger
         self._optimizer, self._profiler, self._say = optimizers[0], profiler, say
         exchanger.allows_late = self.allows_late
         self._hooks: list[RemovableHandle] = []

@@ -22,7 +22,7 @@ from trimtab.transport.primitives import ring_all_reduce
 
 
 @torch.no_grad()
-def to_updates(flat_buffers: FlatBuffers, buckets: Buckets, gate: OptimizerStepper) -> None:
+def to_updates(flat_buffers: FlatBuffers, buckets: Buckets, stepper: OptimizerStepper) -> None:
     """Leave source *gradient*: what this rank holds back becomes the update that one step of its optimizer makes of it.
 
     The weights stay where they are, alike on all ranks.
@@ -44,7 +44,7 @@ def to_updates(flat_buffers: FlatBuffers, buckets: Buckets, gate: OptimizerStepp
     for parameter, view, _, _ in moved:
         parameter.grad = view
     if moved:
-        gate.step_unscaled()
+        stepper.step_unscaled()
     for parameter, _, residual, before in moved:
         torch.sub(before, parameter, out=residual)
         parameter.copy_(before)

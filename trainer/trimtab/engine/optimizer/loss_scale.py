@@ -50,7 +50,7 @@ class LossScale:
         if self._scaler is not None:
             self._scaler.update()
 
-    def leave_out(self) -> None:
+    def skip_step(self) -> None:
         """No optimizer steps on the present gradients: forget whether they were unscaled, and keep the scale."""
         if self._scaler is not None:
             self._scaler.update(self._scaler.get_scale())
@@ -137,7 +137,7 @@ class ReadScale(LossScale):
     def step(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """Leave it to the script."""
 
-    def leave_out(self) -> None:
+    def skip_step(self) -> None:
         """Leave it to the script."""
 
     def watch(self, before_update: Callable[[], None]) -> None:

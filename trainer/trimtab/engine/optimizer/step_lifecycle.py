@@ -37,7 +37,9 @@ class StepLifecycle:
         self._turns = turns
         self._optimizers, self._scale = optimizers, scale
         self._engine, self._stepped = engine, stepped
-        self.gate = OptimizerStepper(optimizers, scale, self._before_own, self._after_own, self._left_out, turns=turns)
+        self.stepper = OptimizerStepper(
+            optimizers, scale, self._before_own, self._after_own, self._left_out, turns=turns
+        )
         self._by: Literal["session.step", "optimizer.step"] | None = None
         """What takes this script's steps."""
         self._own: tuple[float | None, Outcome | None] = None, None
@@ -45,7 +47,7 @@ class StepLifecycle:
 
     def close(self) -> None:
         """Let go of the optimizers and their scaler."""
-        self.gate.close()
+        self.stepper.close()
 
     def step(self, loss: Tensor | float | None) -> None:
         """Take a step; afterwards gradients are released.
@@ -59,7 +61,7 @@ class StepLifecycle:
         if engine is not None:
             self._stepped(engine.step(), loss, scale)
             return
-        self.gate.step()
+        self.stepper.step()
         for each in self._optimizers:
             each.zero_grad(set_to_none=True)
         self._stepped(None, loss, scale)

@@ -94,11 +94,11 @@ class OptimizerStepper:
         finally:
             self._is_stepping = False
 
-    def leave_out(self) -> None:
+    def skip_step(self) -> None:
         """No optimizer is to step: the next step's gradients have their scale anew."""
         self._is_stepping = True
         try:
-            self._scale.leave_out()
+            self._scale.skip_step()
         finally:
             self._is_stepping = False
 
