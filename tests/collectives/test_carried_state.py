@@ -73,14 +73,14 @@ def test_saved_and_loaded_it_goes_on_as_if_never_stopped_and_in_another_world_no
         residuals[rank % other] += other / size * residual
     schemes = [state["schemes"][rank % size] for rank in range(other)]
     elsewhere.load_state_dict({"step": state["step"], "residuals": list(residuals), "schemes": schemes})
-    owed = torch.stack(state["residuals"]).double().mean(0)
+    pending_step = torch.stack(state["residuals"]).double().mean(0)
     magnitude = torch.stack(state["residuals"]).double().abs().mean(0)
     for step in range(before, before + 3):
         new = torch.stack(grads(other, step, seed)).double()
-        owed, magnitude = owed + new.mean(0), magnitude + new.abs().mean(0)
+        pending_step, magnitude = pending_step + new.mean(0), magnitude + new.abs().mean(0)
         update, _ = elsewhere.exchange(grads(other, step, seed))
-        owed -= update.double()
-    left = owed - torch.stack(elsewhere.residuals).double().mean(0)
+        pending_step -= update.double()
+    left = pending_step - torch.stack(elsewhere.residuals).double().mean(0)
     assert (left.abs() <= 16 * (size + other) * 2**-24 * magnitude).all()
     for ranks in (through, resumed, elsewhere):
         ranks.close()

@@ -90,7 +90,7 @@ class Run:
     def weights(self) -> Tensor:
         return nn.utils.parameters_to_vector(self.model.parameters()).detach().clone()
 
-    def owed(self) -> Tensor:
+    def pending_step(self) -> Tensor:
         """What this rank holds back, in float64: residual, and what waits in its buckets."""
         total = total_of(self.session, "residual", "waiting")
         if self.session.plan.local_steps:
@@ -109,12 +109,12 @@ def begun(rank: int, size: int, text: str, folder: Path) -> tuple[bytes, Tensor,
     run.session.save_exchange(folder)
     run.train(BEFORE - 3)
     run.session.save_exchange(folder)
-    saved, owed, arrived = run.checkpoint(), run.owed(), run.arrived()
+    saved, pending_step, arrived = run.checkpoint(), run.pending_step(), run.arrived()
     run.train(AFTER)
-    weights, residual = run.weights(), run.owed()
+    weights, residual = run.weights(), run.pending_step()
     version = run.session.plan.version
     run.session.close()
-    return saved, owed, arrived, weights, residual, version
+    return saved, pending_step, arrived, weights, residual, version
 
 
 def resumed(rank: int, size: int, text: str, folder: Path, saved: bytes) -> tuple[Tensor, Tensor, Any]:
@@ -122,7 +122,7 @@ def resumed(rank: int, size: int, text: str, folder: Path, saved: bytes) -> tupl
     run.session.load_exchange(folder)
     assert run.session.steps == BEFORE
     run.train(AFTER)
-    answer = run.weights(), run.owed(), run.session.plan.version
+    answer = run.weights(), run.pending_step(), run.session.plan.version
     run.session.close()
     return answer
 
@@ -130,7 +130,7 @@ def resumed(rank: int, size: int, text: str, folder: Path, saved: bytes) -> tupl
 def of_another_world(rank: int, size: int, text: str, folder: Path, saved: bytes) -> tuple[Tensor, Tensor]:
     run = Run(text, plan_of(text), saved)
     run.session.load_exchange(folder)
-    held, weights = run.owed() + run.arrived(), run.weights()
+    held, weights = run.pending_step() + run.arrived(), run.weights()
     run.train(2)
     assert torch.isfinite(run.weights()).all()
     run.session.close()
@@ -167,7 +167,7 @@ def over_two_links(rank: int, size: int, text: str, folder: Path) -> tuple[bytes
     run = Run(text, replace(plan_of(text), timetable=OF_TWO_LINKS), has_two_links=True)
     run.train(BEFORE)
     run.session.save_exchange(folder)
-    saved, held = run.checkpoint(), run.owed() + run.arrived()
+    saved, held = run.checkpoint(), run.pending_step() + run.arrived()
     run.train(AFTER)
     assert run.group.further_links[0].num_bytes > 0
     run.session.close()
@@ -177,7 +177,7 @@ def over_two_links(rank: int, size: int, text: str, folder: Path) -> tuple[bytes
 def over_one_link(rank: int, size: int, text: str, folder: Path, saved: bytes) -> tuple[Tensor, Tensor]:
     run = Run(text, Plan.parse("dense"), saved)
     run.session.load_exchange(folder)
-    held = run.owed() + run.arrived()
+    held = run.pending_step() + run.arrived()
     run.train(AFTER)
     run.session.close()
     return held, run.weights()
@@ -300,7 +300,7 @@ def loads_damaged(rank: int, size: int, folder: Path, saved: bytes) -> list[str]
     """What was wrong; each damage is refused by the name of the file, and changes nothing."""
     run, wrong = Run(PLANS[0], plan_of(PLANS[0]), saved), []
     run.session.load_exchange(folder)  # so that residuals are not zero
-    before = run.owed()
+    before = run.pending_step()
     assert before.abs().max() > 0
     file = folder / RankFile(BEFORE, size, 1).name
     content = file.read_bytes()
@@ -314,7 +314,7 @@ def loads_damaged(rank: int, size: int, folder: Path, saved: bytes) -> list[str]
             wrong.append(f"{name}: accepted")
         except UserError as error:
             wrong += [] if file.name in str(error) and "is damaged" in str(error) else [f"{name}: {error}"]
-        wrong += [] if torch.equal(run.owed(), before) else [f"{name}: changed what is held back"]
+        wrong += [] if torch.equal(run.pending_step(), before) else [f"{name}: changed what is held back"]
     run.session.close()
     return wrong
 

@@ -150,13 +150,13 @@ class Rank:
             for held, total in ((bucket.waiting, waiting), (bucket.arrived, arrived)):
                 for each in held:
                     total[bucket.span.start : bucket.span.stop] += unit * each.values.cpu()
-        owed = unit * engine.flat_buffers.residual.cpu().double() + waiting + (began_at - weights)
+        pending_step = unit * engine.flat_buffers.residual.cpu().double() + waiting + (began_at - weights)
         local = sum(self.round, torch.zeros_like(weights)) * LEARNING_RATE
         return {
             "entered": self.entered + local,
             "magnitude": self.magnitude + local.abs() + anchor.abs(),
             "moved": -anchor + arrived,
-            "owed": owed,
+            "owed": pending_step,
         }
 
     def state(self) -> Any:

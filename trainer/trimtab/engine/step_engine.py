@@ -87,7 +87,7 @@ class StepEngine:
         """Carries out the plan's exchanges."""
         self.exchanger.by_hand = any(isinstance(each, ManualOptimizer) for each in optimizers)
         self._waits = ForwardSyncHooks(model, optimizers, self._gate, self.exchanger, self._profiler, say)
-        self.owed = PendingStep(self.exchanger, optimizers, turns=stepper.turns)
+        self.pending_step = PendingStep(self.exchanger, optimizers, turns=stepper.turns)
         rest = (scale, plan_ahead, self._adopt_in_round)
         self._moments = SecondMoments(optimizers, group.size, lambda: self.local is not None)
         self._rounds = RoundExchange(model, self.flat_buffers, self.exchanger, self._finish, lambda: self.local, *rest)
@@ -119,7 +119,7 @@ class StepEngine:
     def adopt(self, plan: Plan, step: int) -> None:
         """Follow ``plan`` from ``step`` on; ranks' weights are alike now, or are made so."""
         self.bring_in()
-        self.owed.forget()
+        self.pending_step.forget()
         if self._changes_source(plan):
             self.exchanger.leave_averages()
             if self.local is None:
@@ -141,7 +141,7 @@ class StepEngine:
     def try_out(self, plan: Plan, step: int, trial: int) -> None:
         """Follow ``plan`` in the trial of that number: what another source holds back is put aside."""
         self.settle()
-        self.owed.forget()
+        self.pending_step.forget()
         self._rounds.put_aside(self.local)
         if self._changes_source(plan):
             self.flat_buffers.residual.zero_()
@@ -151,7 +151,7 @@ class StepEngine:
     def go_on(self, plan: Plan, step: int) -> None:
         """Follow ``plan`` again, after a trial that has been undone."""
         self.settle()
-        self.owed.forget()
+        self.pending_step.forget()
         self._rounds.recall()
         self._follow(plan, step)
 
@@ -228,7 +228,7 @@ class StepEngine:
         """
         self.phases.enter("other")
         self._before_gradients()  # for a step without a backward pass
-        if not self.owed.has_begun:
+        if not self.pending_step.has_begun:
             check_backward_reached(self.model, self.flat_buffers)
         if self.local is None and self._turns and optimizer is not None:
             with turn_of(optimizer, self.flat_buffers):
@@ -244,7 +244,7 @@ class StepEngine:
 
     def end_step(self, outcome: Outcome) -> Outcome:
         """The optimizer has stepped, or its scaler has left the step out; what became of the step by now."""
-        self.owed.settle()
+        self.pending_step.settle()
         if self.local is not None:
             self.local.count_step()
             if not self.local.is_round_over:
@@ -262,8 +262,8 @@ class StepEngine:
         """Throw away what backward passes have left since the last step; under source *gradient*, on every rank."""
         self.settle()
         if self.local is None:
-            self.owed.discard()
-        self.owed.settle()
+            self.pending_step.discard()
+        self.pending_step.settle()
         self.flat_buffers.release_gradients()
 
     def profile(self, step: int, outcome: Outcome, loss: float | None) -> Profile | None:
@@ -317,7 +317,7 @@ class StepEngine:
         if (self._turns or self.exchanger.by_hand) and not self.exchanger.sending.sends_all:
             refuse_waiting_gradients(self.plan)
         self._before_gradients()
-        self.owed.pass_begins(index)
+        self.pending_step.pass_begins(index)
 
     def _before_gradients(self) -> None:
         """Before a step's first gradient is touched: what ranks do not exchange would part between them.

@@ -58,7 +58,7 @@ class ExchangeCheckpoint(RankOps):
         if self._engine is None or self.in_trial:
             return
         self._engine.settle()
-        if self._engine.exchanger.is_mid_step or self._engine.owed.has_begun:
+        if self._engine.exchanger.is_mid_step or self._engine.pending_step.has_begun:
             raise UserError("comes between two steps; call it after session.step", field="session.save_exchange")
         engine, group, path = self._engine, self._engine.group, Path(folder)
         engine.bring_in()
@@ -94,7 +94,7 @@ class ExchangeCheckpoint(RankOps):
             raise UserError("holds no step of which every rank's file is there", field="folder", value=str(folder))
         engine.settle()
         fitting = [each for each in whole if self._step in (0, each[0])]
-        if engine.exchanger.is_mid_step or engine.owed.has_begun or not fitting:
+        if engine.exchanger.is_mid_step or engine.pending_step.has_begun or not fitting:
             raise UserError(
                 f"comes before the first step, or with a session of step {whole[0][0]}, whose state it is; this one is"
                 f" at step {self._step}",

@@ -54,7 +54,7 @@ class LocalRounds(RankOps):
         if self._engine is None:
             yield
             return
-        if self._engine.owed.has_begun:
+        if self._engine.pending_step.has_begun:
             raise UserError("comes between two steps; enter it after the step", field="session.anchor")
         with self._engine.at_anchor():
             yield

@@ -123,7 +123,7 @@ class TrialRunner:
     @property
     def _num_discarded(self) -> int:
         """Exchanges thrown away so far, on every rank as many."""
-        return self._engine.owed.num_discarded
+        return self._engine.pending_step.num_discarded
 
     def _before_forward(self, module: nn.Module, inputs: Any) -> None:
         """The model or a part of it is about to run: suspend the trial where that is not for one of its batches.

@@ -43,7 +43,7 @@ class PendingStep:
         """The step has been taken, or is not to be."""
         self.has_begun = False
         """Whether a backward pass has been, and no step has followed."""
-        self.is_owed = False
+        self.is_pending = False
         """Whether one of them was outside of `no_sync`."""
 
     def pass_begins(self, index: int) -> None:
@@ -55,7 +55,7 @@ class PendingStep:
         if self._turns or self._num_passes == self._exchanger.backward.num_ended:
             return  # in the latter case it is inside of another, as checkpointing has them
         self._num_passes = self._exchanger.backward.num_ended
-        if self.is_owed:
+        if self.is_pending:
             self.check_weights()
         was_left, self.is_left = self.is_left, False
         if was_left and not self._is_cleared(index):
@@ -65,8 +65,8 @@ class PendingStep:
                 raise self._refusal(index, "is the mean over ranks since the backward pass before")
             self.discard()
         self._versions = self._present_versions()
-        self._weights = WeightFingerprint.of(self._parameters) if self.is_owed else None
-        self.is_owed = self.is_owed or not self._exchanger.accumulates
+        self._weights = WeightFingerprint.of(self._parameters) if self.is_pending else None
+        self.is_pending = self.is_pending or not self._exchanger.accumulates
 
     def _refusal(self, index: int, what: str) -> UserError:
         return UserError(

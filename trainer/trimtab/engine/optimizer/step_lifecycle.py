@@ -83,10 +83,10 @@ class StepLifecycle:
         Each rank judges by its own gradients there, and rounds must end together.
         """
         engine = self._engine()
-        if engine is not None and engine.local is not None and engine.owed.is_owed:
-            engine.owed.check_weights()
+        if engine is not None and engine.local is not None and engine.pending_step.is_pending:
+            engine.pending_step.check_weights()
             outcome = self._end_local_step(engine)
-            engine.owed.is_left = True
+            engine.pending_step.is_left = True
             self._stepped(outcome, None, None)
 
     def _end_local_step(self, engine: StepEngine) -> Outcome:
@@ -117,7 +117,7 @@ class StepLifecycle:
         not asked for it: it throws the step away.
         """
         engine = self._engine()
-        if engine is None or not engine.owed.has_begun:
+        if engine is None or not engine.pending_step.has_begun:
             return
         outcome = engine.exchanger.outcome
         if engine.local is None and outcome is not None and outcome.is_finite:
