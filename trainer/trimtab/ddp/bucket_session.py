@@ -33,16 +33,16 @@ class BucketSession(Session):
             return
         for parameter, gradient in zip(parameters, gradients, strict=True):
             assert isinstance(self._model, ProxyParameters)
-            stand_in = self._model.of(parameter)
-            if stand_in is None:
+            proxy = self._model.of(parameter)
+            if proxy is None:
                 raise UserError(
                     "exchanges for one model, and got a gradient of another; give each its own trimtab.HookState, and"
                     " close() that of the one before the next begins to train",
                     field="trimtab.hook",
                 )
             is_unused = self.skips_unused and not bool(gradient.any())
-            stand_in.grad = None if is_unused else gradient
-            index = self._indices[id(stand_in)]
+            proxy.grad = None if is_unused else gradient
+            index = self._indices[id(proxy)]
             self._taken.append((index, gradient))
             self._engine.exchanger.backward.tell(index)
 
@@ -86,4 +86,4 @@ class BucketSession(Session):
     def _indices(self) -> dict[int, int]:
         """Places in the arena, by the ids of stand-ins."""
         assert self._engine is not None
-        return {id(stand_in): index for index, stand_in in enumerate(self._engine.flat_buffers.parameters)}
+        return {id(proxy): index for index, proxy in enumerate(self._engine.flat_buffers.parameters)}

@@ -31,7 +31,7 @@ class ProxyParameters(nn.Module):
 
     def of(self, parameter: Parameter) -> Parameter | None:
         """What stands for ``parameter``, with the numbers that it has now; None where nothing does."""
-        stand_in = self._stand_ins.get(id(parameter))
-        if stand_in is not None and stand_in.data_ptr() != parameter.data_ptr():
-            stand_in.data = parameter.data  # the script has given it others
-        return stand_in
+        proxy = self._stand_ins.get(id(parameter))
+        if proxy is not None and proxy.data_ptr() != parameter.data_ptr():
+            proxy.data = parameter.data  # the script has given it others
+        return proxy
