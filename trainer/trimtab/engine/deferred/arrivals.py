@@ -46,7 +46,7 @@ class Arrivals:
         self.when_read: Callable[[], object] | None = None
         """Called where the script uses a late gradient; None: `hand_out_late`. A method of this object is a cycle."""
 
-    def hand_out(self, num_buckets: int, *, averages: bool, scale: float | None) -> None:
+    def write_gradients(self, num_buckets: int, *, averages: bool, scale: float | None) -> None:
         """Hand out all but what is late, times the loss scale."""
         self._averages = averages
         late = {pending_exchange.send.bucket for pending_exchange in self.late}

@@ -299,7 +299,7 @@ class Exchanger:
         """Make every ``grad`` what the optimizer is to see."""
         scale = self._gradients.scale
         if finite:
-            self.arrivals.hand_out(len(self.buckets), averages=self._schedule.averages, scale=scale)
+            self.arrivals.write_gradients(len(self.buckets), averages=self._schedule.averages, scale=scale)
             if scale is not None and self._iteration.update is None:
                 self.flat_buffers.bind_gradients()  # to zeros: a scaler that sees none refuses to go on
         elif scale is None:
