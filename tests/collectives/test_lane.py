@@ -127,7 +127,7 @@ class Selection:
 class Message:
     selection: Selection
     parts: list[Tensor]
-    lent: ChunkedTensor
+    aliased: ChunkedTensor
 
 
 def test_tensors_that_cross_streams_are_recorded_on_them(cuda: FakeCuda, lanes) -> None:

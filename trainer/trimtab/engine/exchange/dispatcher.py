@@ -69,10 +69,10 @@ class BucketDispatcher:
     def gather(self, index: int) -> None:
         """Take tensor ``index``'s gradient, and send what that completes."""
         numbers = self._buckets.of_tensor[index]
-        may_lend = not (self._plan.is_dense or self._plan.clip) and all(
+        can_alias = not (self._plan.is_dense or self._plan.clip) and all(
             number in self.present and not self._buckets[number].waiting for number in numbers
         )
-        self._gradients.gather(index, may_lend=may_lend)
+        self._gradients.gather(index, can_alias=can_alias)
         for number in numbers:
             self._missing[number] -= 1
         self._send_ready(backward_has_ended=False)

@@ -182,7 +182,7 @@ class FlatBuffers:
         is_here = grad.untyped_storage().data_ptr() == self.grad.untyped_storage().data_ptr()
         return grad.clone() if is_here else grad
 
-    def borrow_grad(self, index: int) -> Tensor | None:
+    def alias_grad(self, index: int) -> Tensor | None:
         """Tensor ``index``'s gradient where autograd left it, flat, to be read in place of the arena's.
 
         ``grad`` becomes the arena's view all the same, for the update. None where copying it is as well: small, in

@@ -51,7 +51,7 @@ class Gradients:
                 value=self._arena.names[index],
             )
 
-    def gather(self, index: int, *, may_lend: bool) -> None:
+    def gather(self, index: int, *, can_alias: bool) -> None:
         """Bring tensor ``index``'s gradient into the arena, without the loss scale.
 
         Where it may be lent it stays where autograd left it, to be read there, if a copy would cost.
@@ -61,11 +61,11 @@ class Gradients:
             self._participation.note(index, HAS_GRADIENT)
         else:
             self._participation.note(index, UNUSED if parameter.requires_grad else FROZEN)
-        lent = flat_buffers.borrow_grad(index) if may_lend and self.scale in (None, 1.0) else None
-        if lent is None:
+        aliased = flat_buffers.alias_grad(index) if can_alias and self.scale in (None, 1.0) else None
+        if aliased is None:
             flat_buffers.gather(index, 1.0 / (self.scale or 1.0))
         else:
-            self._lent[index] = lent
+            self._lent[index] = aliased
         self._gathered[index] = True
 
     def of(self, span: BufferRange) -> FlatGrad:
