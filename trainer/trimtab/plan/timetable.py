@@ -51,7 +51,7 @@ class Iteration:
     """Whether gradients that wait after this iteration are added to those that waited before it, or kept apart."""
 
     @property
-    def carrier(self) -> int:
+    def consensus_send_index(self) -> int:
         """Which of the sends carries the vote."""
         due = [index for index, send in enumerate(self.sends) if send.arrives == "update"]
         return due[-1] if due else 0

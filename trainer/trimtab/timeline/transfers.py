@@ -28,13 +28,17 @@ class Transfer(NamedTuple):
 
 def transfers_of(iteration: Iteration, number: int = 0) -> tuple[Transfer, ...]:
     """Of iteration ``number``, from which its generations are counted: 0 where they are counted from itself."""
-    made, carrier = [], iteration.carrier
+    made, consensus_send_index = [], iteration.consensus_send_index
     for index, send in enumerate(iteration.sends):
         start: Start = send.after if send.generation >= number else "at once"
-        if index == carrier:  # the vote is not sent before there is a gradient, nor before backward has ended
+        if (
+            index == consensus_send_index
+        ):  # the vote is not sent before there is a gradient, nor before backward has ended
             if index < len(iteration.sends) - 1:
                 start = "backward"
             elif start == "at once":
                 start = "backward begins"
-        made.append(Transfer(send.bucket, start, send.link, send.arrives == "forward" and index != carrier))
+        made.append(
+            Transfer(send.bucket, start, send.link, send.arrives == "forward" and index != consensus_send_index)
+        )
     return tuple(made)

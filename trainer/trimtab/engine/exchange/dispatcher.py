@@ -36,13 +36,13 @@ class BucketDispatcher:
         step: int,
         vote: Callable[[], Tensor],
     ) -> None:
-        """``number`` is the iteration's, as its schedule counts; ``vote`` goes with the `carrier` of its sends."""
+        """``number`` is the iteration's, as its schedule counts; ``vote`` goes with the `consensus_send_index` of its sends."""
         self._arena, self._buckets, self._gradients, self._schemes = flat_buffers, buckets, gradients, schemes
         self._links, self._plan, self._step, self._vote = links, plan, step, vote
         self._sends = iteration.sends
         self._missing = [bucket.span.last - bucket.span.first for bucket in buckets]
         """By bucket: tensors whose gradient is yet to come."""
-        self.carrier = iteration.carrier
+        self.consensus_send_index = iteration.consensus_send_index
         """Which of the sends carries the vote."""
         self._compressed: list[Future[float]] = [Future() for _ in iteration.sends]
         """Of each send: the squared norm before, once it is compressed."""
@@ -63,7 +63,9 @@ class BucketDispatcher:
 
     def begin(self) -> None:
         """The forward pass has begun: send what waits, but for what carries the vote."""
-        while (index := len(self.pending_exchanges)) < self.carrier and self._sends[index].bucket not in self.present:
+        while (index := len(self.pending_exchanges)) < self.consensus_send_index and self._sends[
+            index
+        ].bucket not in self.present:
             self._append()
 
     def gather(self, index: int) -> None:
@@ -89,7 +91,11 @@ class BucketDispatcher:
     @property
     def late(self) -> list[PendingExchange]:
         """Of what has been sent: that which need not have arrived before the update."""
-        return [f for i, f in enumerate(self.pending_exchanges) if f.send.arrives == "forward" and i != self.carrier]
+        return [
+            f
+            for i, f in enumerate(self.pending_exchanges)
+            if f.send.arrives == "forward" and i != self.consensus_send_index
+        ]
 
     @property
     def sends_all(self) -> bool:
@@ -105,7 +111,9 @@ class BucketDispatcher:
         while (index := len(self.pending_exchanges)) < len(self._sends):
             send = self._sends[index]
             is_present = send.bucket in self.present
-            awaits_end = (is_present and send.after == "backward") or index == self.carrier < len(self._sends) - 1
+            awaits_end = (is_present and send.after == "backward") or index == self.consensus_send_index < len(
+                self._sends
+            ) - 1
             if (is_present and self._missing[send.bucket] > 0) or (awaits_end and not backward_has_ended):
                 return
             self._append()
@@ -115,7 +123,7 @@ class BucketDispatcher:
         index = len(self.pending_exchanges)
         if not self.pending_exchanges:
             self._arena.follow_freezing()
-        pending_exchange = self._send(self._sends[index], carries_vote=index == self.carrier)
+        pending_exchange = self._send(self._sends[index], carries_vote=index == self.consensus_send_index)
         pending_exchange.handle.prepared.add_done_callback(partial(_tell_norm, self._compressed[index]))
         self.pending_exchanges.append(pending_exchange)
 

@@ -264,7 +264,7 @@ class Exchanger:
         self._phases.enter("other")
         consensus = None
         if due:
-            vote = self.pending_exchanges[self.sending.carrier].handle.wait().vote
+            vote = self.pending_exchanges[self.sending.consensus_send_index].handle.wait().vote
             last_step = self.training_step + self.num_steps - 1
             consensus = StepConsensus.decode(vote, self.group.size, self.place, self.num_steps, last_step)
             if consensus.participation_changed:

@@ -78,7 +78,7 @@ def timetable(times: StepTimes, choose: Choose = lambda sent, complete: max(comp
     if num_links > 1:
         slowness = (1.0,) * num_links
     end, middling = complete_at[-1], sum(times.crossing) / num_buckets
-    now, sent, carrier, interface = 0.0, list[int](), None, 0.0
+    now, sent, consensus_send_index, interface = 0.0, list[int](), None, 0.0
     links, free = list[int](), [0.0] * len(slowness)
     waiting = list(range(num_buckets))
     while waiting:
@@ -87,9 +87,9 @@ def timetable(times: StepTimes, choose: Choose = lambda sent, complete: max(comp
         now = max(now, free[link])
         complete = [bucket for bucket in waiting if complete_at[bucket] <= now]
         # The bucket that backward fills last may be complete before backward has ended, by the clock alone.
-        if carrier is None and (now >= end or complete[-1] == num_buckets - 1):
-            carrier = len(sent)
-        bucket = choose(sent, complete) if carrier is None else max(complete)
+        if consensus_send_index is None and (now >= end or complete[-1] == num_buckets - 1):
+            consensus_send_index = len(sent)
+        bucket = choose(sent, complete) if consensus_send_index is None else max(complete)
         waiting.remove(bucket)
         sent.append(bucket)
         links.append(link)
@@ -97,9 +97,9 @@ def timetable(times: StepTimes, choose: Choose = lambda sent, complete: max(comp
         if num_links > 1:  # bytes wait for those of the other links
             interface = crossed = max(crossed, interface + times.crossing[bucket] - (times.startup or 0.0))
         free[link] = crossed
-    assert carrier is not None, "the last bucket is complete when backward ends"
+    assert consensus_send_index is not None, "the last bucket is complete when backward ends"
     sends = []
     for index, (bucket, link) in enumerate(zip(sent, links, strict=True)):
-        after: Literal["gradient", "backward"] = "backward" if index == carrier else "gradient"
-        sends.append(Send(bucket, 0, after, link, "update" if index <= carrier else "forward"))
+        after: Literal["gradient", "backward"] = "backward" if index == consensus_send_index else "gradient"
+        sends.append(Send(bucket, 0, after, link, "update" if index <= consensus_send_index else "forward"))
     return Timetable((), (Iteration(tuple(sends), update=0),))
