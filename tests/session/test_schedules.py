@@ -175,7 +175,7 @@ def trace(group: Group, plan: Plan, iterations: int) -> Trace:
         rank.backward(everyones[group.rank])
         outcome = rank.exchanger.finish()
         pending_exchanges = rank.exchanger.pending_exchanges
-        seen.sent.append([(f.send.bucket, f.send.generation, f.payload.count) for f in pending_exchanges])
+        seen.sent.append([(f.send.bucket, f.send.iteration, f.payload.count) for f in pending_exchanges])
         if outcome.updates:
             rank.take()
         rank.exchanger.commit()

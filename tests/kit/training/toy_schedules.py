@@ -45,9 +45,9 @@ class Queues(Schedule):
 
     def iteration(self, t: int) -> Iteration:
         half = range(t % 2, self.num_buckets, 2)
-        generation = t - t % 2 - 1  # closed by the last odd iteration
-        sends = tuple(Send(b, generation) for b in half) if generation > 0 else ()
-        return Iteration(sends, update=generation if t % 2 == 1 and sends else None, joins=t % 2 == 1)
+        iteration = t - t % 2 - 1  # closed by the last odd iteration
+        sends = tuple(Send(b, iteration) for b in half) if iteration > 0 else ()
+        return Iteration(sends, update=iteration if t % 2 == 1 and sends else None, joins=t % 2 == 1)
 
 
 class LastFirst(Schedule):

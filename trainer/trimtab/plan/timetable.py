@@ -13,7 +13,7 @@ class Send:
     """One bucket's exchange."""
 
     bucket: int
-    generation: int
+    iteration: int
     """What is sent: the sum of all that waits in the bucket, up to the gradients of this iteration.
 
     An earlier iteration's is sent when the forward pass begins, or once the sends before it in the order are under way.
@@ -58,7 +58,7 @@ class Iteration:
 
     def since(self, t: int) -> Iteration:
         """The same with generations counted from iteration ``t`` on, and not from 0."""
-        sends = tuple(replace(send, generation=send.generation + t) for send in self.sends)
+        sends = tuple(replace(send, iteration=send.iteration + t) for send in self.sends)
         return replace(self, sends=sends, update=None if self.update is None else self.update + t)
 
     def within(self, num_links: int) -> Iteration:

@@ -30,7 +30,7 @@ def transfers_of(iteration: Iteration, number: int = 0) -> tuple[Transfer, ...]:
     """Of iteration ``number``, from which its generations are counted: 0 where they are counted from itself."""
     made, consensus_send_index = [], iteration.consensus_send_index
     for index, send in enumerate(iteration.sends):
-        start: Start = send.after if send.generation >= number else "at once"
+        start: Start = send.after if send.iteration >= number else "at once"
         if (
             index == consensus_send_index
         ):  # the vote is not sent before there is a gradient, nor before backward has ended

@@ -61,9 +61,9 @@ class Bucket:
         for number, held in enumerate((*self.arrived, *self.waiting)):
             held.values, held.count = share * held.values, int(number == 0)
 
-    def waiting_up_to(self, generation: int) -> list[Held]:
+    def waiting_up_to(self, iteration: int) -> list[Held]:
         """What waits of iterations up to this one."""
-        return [held for held in self.waiting if held.last <= generation]
+        return [held for held in self.waiting if held.last <= iteration]
 
     def add(self, pending: Held, *, joins: bool) -> None:
         """Let gradients wait: together with the last that do, or apart from them."""

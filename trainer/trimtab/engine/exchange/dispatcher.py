@@ -46,7 +46,7 @@ class BucketDispatcher:
         """Which of the sends carries the vote."""
         self._compressed: list[Future[float]] = [Future() for _ in iteration.sends]
         """Of each send: the squared norm before, once it is compressed."""
-        self.present = {send.bucket for send in iteration.sends if send.generation >= number}
+        self.present = {send.bucket for send in iteration.sends if send.iteration >= number}
         """Buckets whose gradients of this very iteration are sent."""
         self.pending_exchanges = PendingExchanges()
 

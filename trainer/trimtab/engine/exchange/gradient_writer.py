@@ -44,7 +44,7 @@ class GradientWriter:
         arrived = [held.last for held in self._buckets[number].arrived]
         return (
             update is not None
-            and min([*arrived, *([] if pending_exchange is None else [pending_exchange.send.generation])]) <= update
+            and min([*arrived, *([] if pending_exchange is None else [pending_exchange.send.iteration])]) <= update
         )
 
     def write(self, buckets: Iterable[int], *, averages: bool) -> set[int]:
@@ -67,7 +67,7 @@ class GradientWriter:
         is_in_place = pending_exchange is not None and pending_exchange.payload.has_present
         if pending_exchange is not None:
             arrived.append(
-                Held(pending_exchange.send.generation, pending_exchange.payload.count, pending_exchange.payload.out)
+                Held(pending_exchange.send.iteration, pending_exchange.payload.count, pending_exchange.payload.out)
             )
         taken = [held for held in arrived if update is not None and held.last <= update]
         if is_in_place and len(arrived) == len(taken) == 1 and not (averages and taken[0].count > 1):

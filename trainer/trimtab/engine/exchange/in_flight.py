@@ -41,7 +41,7 @@ class Payload:
 
 def payload_of(bucket: Bucket, send: Send, flat_buffers: FlatBuffers, present: Gradients | None) -> Payload:
     """What ``send`` carries of ``bucket``; ``present``: the gradients of this iteration, where they are part of it."""
-    waited = tuple(bucket.waiting_up_to(send.generation))
+    waited = tuple(bucket.waiting_up_to(send.iteration))
     span = bucket.span
     if present is None:
         first, *others = [held.values for held in waited] or [flat_buffers.grad.new_zeros(span.num_elements)]

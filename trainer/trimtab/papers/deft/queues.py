@@ -120,9 +120,9 @@ def _seconds(orders: Orders, times: StepTimes) -> list[float]:
     return [slowness * seconds for slowness, seconds in zip(times.link_slowness, taken, strict=False)]
 
 
-def _sends(orders: Orders, generation: int) -> tuple[Send, ...]:
+def _sends(orders: Orders, iteration: int) -> tuple[Send, ...]:
     pairs = sorted((bucket, link) for link, order in enumerate(orders) for bucket in order)
-    return tuple(Send(bucket, generation, link=link) for bucket, link in pairs)
+    return tuple(Send(bucket, iteration, link=link) for bucket, link in pairs)
 
 
 def _without(buckets: Sequence[int], orders: Orders) -> tuple[int, ...]:
