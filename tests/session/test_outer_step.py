@@ -39,8 +39,8 @@ def train(rank: int, size: int, plan: Plan, num_steps: int) -> Tensor:
     return answer
 
 
-def by_hand(steps: int, num_steps: int, rate: float, momentum: float, *, is_late: bool = False) -> Tensor:
-    """All ranks in one process; torch's own SGD steps the anchor. ``is_late``: by the mean of the round before."""
+def by_hand(steps: int, num_steps: int, rate: float, momentum: float, *, is_deferred: bool = False) -> Tensor:
+    """All ranks in one process; torch's own SGD steps the anchor. ``is_deferred``: by the mean of the round before."""
     models = [model_of() for _ in range(SIZE)]
     optimizers = [optimizer_of(model, "AdamW") for model in models]
     anchor = nn.Parameter(weights_of(models[0]))
@@ -58,15 +58,15 @@ def by_hand(steps: int, num_steps: int, rate: float, momentum: float, *, is_late
             continue
         made = [start - weights_of(model) for start, model in zip(starts, models, strict=True)]
         mean = torch.stack(made).mean(0)
-        if not is_late:
+        if not is_deferred:
             step(mean)
         elif under_way is not None:
             step(under_way)
         under_way = mean
-        starts = [anchor.detach() - (own if is_late else 0) for own in made]
+        starts = [anchor.detach() - (own if is_deferred else 0) for own in made]
         for model, start in zip(models, starts, strict=True):
             nn.utils.vector_to_parameters(start.clone(), model.parameters())
-    if is_late:
+    if is_deferred:
         assert under_way is not None
         step(under_way)
     return anchor.detach()
@@ -83,7 +83,7 @@ def test_the_anchor_takes_the_step_of_torchs_sgd(rank_pool: RankPool, rate: floa
 def test_so_it_does_one_round_late_under_overlap(rank_pool: RankPool) -> None:
     plan = replace(outer("dense", 3), schedule="overlap")
     first, *others = rank_pool.run_in_process_group(SIZE, train, plan, 12)
-    torch.testing.assert_close(first, by_hand(3, 12, 0.7, 0.9, is_late=True), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(first, by_hand(3, 12, 0.7, 0.9, is_deferred=True), rtol=1e-4, atol=1e-5)
     assert all(torch.equal(first, other) for other in others)
 
 

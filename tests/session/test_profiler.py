@@ -235,7 +235,7 @@ def test_merged_updates_tell_the_norm_of_their_iterations_mean_and_how_the_loss_
     assert third.loss_fall is not None
 
 
-def diverging(rank: int, size: int, is_late: bool) -> list[Profile]:
+def diverging(rank: int, size: int, is_deferred: bool) -> list[Profile]:
     """Profiles of training that moves no weight for thirty steps, and then far too much."""
     one_late = tuple(Send(bucket, 1) for bucket in range(2))
     timetable = Timetable((Iteration((), None),), (Iteration(one_late, 1),), averages=True)
@@ -243,18 +243,18 @@ def diverging(rank: int, size: int, is_late: bool) -> list[Profile]:
     [group] = training.optimizer.param_groups
     group["lr"] = 0.0
     training.steps(30)
-    if is_late:
+    if is_deferred:
         training.adopt(replace(DENSE, schedule="deft", timetable=timetable))
     group["lr"] = 5.0
     return training.steps(NUM_SETTLING + NUM_STEPS + STEPS_BETWEEN_DELAYED).ended()
 
 
-@pytest.mark.parametrize("is_late", [True, False])
-def test_the_last_profile_says_at_once_that_late_updates_do_harm(rank_pool: RankPool, is_late: bool) -> None:
-    profiles, others = rank_pool.run_in_process_group(SIZE, diverging, is_late)
+@pytest.mark.parametrize("is_deferred", [True, False])
+def test_the_last_profile_says_at_once_that_late_updates_do_harm(rank_pool: RankPool, is_deferred: bool) -> None:
+    profiles, others = rank_pool.run_in_process_group(SIZE, diverging, is_deferred)
     assert others == []
-    assert [each.delay_harmed_at for each in profiles] == ([None, 5.0, None, None] if is_late else [None])
-    if is_late:
+    assert [each.delay_harmed_at for each in profiles] == ([None, 5.0, None, None] if is_deferred else [None])
+    if is_deferred:
         first, told, *_ = profiles
         assert 30 < told.step < 30 + NUM_SETTLING + NUM_STEPS - 1, "before another is made"
         assert told.tensor_backward_seconds == first.tensor_backward_seconds

@@ -65,7 +65,7 @@ def test_links_that_share_an_interface_wait_for_each_others_bytes_but_not_for_th
 
 def test_what_is_late_is_waited_for_where_the_next_forward_pass_needs_it():
     needed = TWO._replace(needed=(1.0, 0.0))
-    timeline = simulate(COMPUTE, needed, [(Transfer(1), Transfer(0, is_late=True))] * 2)
+    timeline = simulate(COMPUTE, needed, [(Transfer(1), Transfer(0, is_deferred=True))] * 2)
     first_ends = 4.5  # buffer 1 has arrived; buffer 0 does at 8.5
     assert timeline.ends[0] == first_ends
     stalled = 8.5 - (first_ends + 1.0)
@@ -79,7 +79,7 @@ def test_a_step_in_which_nothing_is_sent_takes_what_it_computes():
 
 def test_one_iteration_shows_also_what_others_left_on_its_way():
     late = TWO._replace(needed=(1.0, 0.0))
-    timeline = simulate(COMPUTE, late, [(Transfer(1), Transfer(0, is_late=True))] * 2).of_iteration(1)
+    timeline = simulate(COMPUTE, late, [(Transfer(1), Transfer(0, is_deferred=True))] * 2).of_iteration(1)
     assert next((s.buffer, s.begin, s.end) for s in timeline.spans if s.what == "send") == (0, 0.0, 4.0)
     assert min(span.begin for span in timeline.spans) == 0.0
     assert max(span.end for span in timeline.spans) == timeline.ends[0]
@@ -87,10 +87,10 @@ def test_one_iteration_shows_also_what_others_left_on_its_way():
 
 def test_what_carries_the_vote_waits_for_the_end_of_backward_where_others_follow_it():
     late = Iteration((Send(1, -1), Send(2, 0), Send(0, 0, arrives="forward")), update=0)
-    assert transfers_of(late) == (Transfer(1, "at once"), Transfer(2, "backward"), Transfer(0, is_late=True))
+    assert transfers_of(late) == (Transfer(1, "at once"), Transfer(2, "backward"), Transfer(0, is_deferred=True))
     assert transfers_of(Iteration((Send(0, 6),), update=6), 7) == (Transfer(0, "backward begins"),)
     none_due = Iteration(tuple(Send(bucket, 0, arrives="forward") for bucket in (1, 0)), update=0)
-    assert transfers_of(none_due) == (Transfer(1, "backward"), Transfer(0, is_late=True))
+    assert transfers_of(none_due) == (Transfer(1, "backward"), Transfer(0, is_deferred=True))
 
 
 times = st.floats(0, 5)
@@ -132,12 +132,12 @@ def in_order(count):
 
 
 @given(buffers, st.lists(st.booleans(), min_size=6, max_size=6), st.permutations(range(6)))
-def test_forward_passes_that_wait_buffer_by_buffer_take_as_long(made, is_late, order):
+def test_forward_passes_that_wait_buffer_by_buffer_take_as_long(made, is_deferred, order):
     """The model against a clock that goes from buffer to buffer; the forward pass of each takes a tenth of a second."""
     _, compress, wire = zip(*made, strict=True)
     n, each, backward_each = len(made), 0.1, 0.2
     order = [buffer for buffer in order if buffer < n]
-    transfers = [Transfer(buffer, is_late=late) for buffer, late in zip(order, is_late, strict=False)]
+    transfers = [Transfer(buffer, is_deferred=late) for buffer, late in zip(order, is_deferred, strict=False)]
     now, compressed, link, arrived, ends = 0.0, 0.0, 0.0, [0.0] * n, []
     for _ in range(4):
         for buffer in reversed(range(n)):

@@ -76,7 +76,7 @@ class Rank:
 
     def take(self) -> None:
         """What the optimizer is given, in as many parts as it comes."""
-        self.exchanger.arrivals.put_off()
+        self.exchanger.arrivals.defer()
         self.handed += self.given()
         while self.exchanger.late():
             self.flat_buffers.release_gradients()

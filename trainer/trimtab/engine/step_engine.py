@@ -299,7 +299,7 @@ class StepEngine:
         outcome = self.exchanger.finish()
         if self.exchanger.late() and not self._waits.allows_late():  # by a hook registered since the backward pass
             self.exchanger.arrivals.hand_out_late()
-        self.exchanger.arrivals.put_off()
+        self.exchanger.arrivals.defer()
         is_whole = self.plan.is_dense and not self.exchanger.late()
         if self._profiler is not None and self._profiler.is_profiling and is_whole:
             self._profiler.exchanged(self.flat_buffers.grad, self.scale.get())

@@ -4,7 +4,7 @@ What goes on at once, each in one order (`trimtab.collectives.base`): computing,
 compressing of buffers, one after another on a lane of its own; and each link, one exchange after another. A buffer is
 compressed once backward has filled it, and sent once that is done and the link is free. Links over one interface share
 what it carries, but no exchange waits for the startup of another. The optimizer steps when backward has ended and all
-has arrived that is due; then the next iteration begins. What is due only by the next forward pass (`Transfer.is_late`)
+has arrived that is due; then the next iteration begins. What is due only by the next forward pass (`Transfer.is_deferred`)
 is waited for where that pass needs it.
 """
 
@@ -118,7 +118,7 @@ class _Lanes:
         ready, compress, wire, _, backward_begin, slowness, startup = buffers
         compressed, links, late = self.compress, self.links, dict[int, float]()
         interface, num_interfaces = self.interface, len(slowness)
-        for buffer, start, link, is_late in transfers:  # the controller's hottest loop
+        for buffer, start, link, is_deferred in transfers:  # the controller's hottest loop
             if start == "gradient":
                 may_begin = started + ready[buffer]
             elif start == "backward":
@@ -134,7 +134,7 @@ class _Lanes:
                 flows = begun + startup[buffer]
                 arrived = (flows if flows > interface else interface) + wire[buffer] - startup[buffer]
                 interface = links[link] = arrived
-            if is_late:
+            if is_deferred:
                 late[buffer] = arrived
             elif arrived > end:
                 end = arrived
@@ -161,7 +161,7 @@ def mean_iteration_seconds(
 
     Where nothing is late, each ends with every lane free; else what crosses iterations is let settle first.
     """
-    if not any(transfer.is_late for transfers, _ in cycle for transfer in transfers):
+    if not any(transfer.is_deferred for transfers, _ in cycle for transfer in transfers):
         seconds = (iteration_seconds(compute_seconds, buffers, transfers) * count for transfers, count in cycle)
         return sum(seconds) / sum(count for _, count in cycle)
     iterations = [transfers for transfers, count in cycle for _ in range(count)]

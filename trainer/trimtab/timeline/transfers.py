@@ -22,7 +22,7 @@ class Transfer(NamedTuple):
     buffer: int
     start: Start = "gradient"
     link: int = 0
-    is_late: bool = False
+    is_deferred: bool = False
     """Whether it need not have arrived before the optimizer steps, but only where the next forward pass needs it."""
 
 

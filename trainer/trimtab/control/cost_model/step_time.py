@@ -74,6 +74,6 @@ def _of_timetable(timetable: Timetable) -> Cycle:
 
 
 def _counted(iterations: Sequence[tuple[Transfer, ...]]) -> Cycle:
-    if any(transfer.is_late for transfers in iterations for transfer in transfers):
+    if any(transfer.is_deferred for transfers in iterations for transfer in transfers):
         return [(transfers, 1) for transfers in iterations]
     return [(transfers, iterations.count(transfers)) for transfers in dict.fromkeys(iterations)]

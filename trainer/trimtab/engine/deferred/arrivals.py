@@ -64,14 +64,14 @@ class Arrivals:
         wait = _reader_of(weakref.ref(self))
         for index in (_tensors(giving) | self._with_any) & self._awaited:
             self._shown[index] = LazyGradient.of(self._arena.views[index], wait)
-        self.show_late()
+        self.install_placeholder()
 
-    def show_late(self) -> None:
+    def install_placeholder(self) -> None:
         """Let gradients that are late be seen as such."""
         for index in self._awaited & self._shown.keys():
             self._arena.parameters[index].grad = self._shown[index]
 
-    def put_off(self) -> None:
+    def defer(self) -> None:
         """The optimizer is to step without what is late; where the script has replaced some of it, all is waited for.
 
         Afterwards what is late is handed out whatever ``grad`` is then.
@@ -92,7 +92,7 @@ class Arrivals:
     def hand_out_late(self, tensors: Collection[int] | None = None) -> bool:
         """Wait for what is `due` of ``tensors``, and hand it out; whether there was any.
 
-        Unless it was `put_off`, what the script has put in its place stays.
+        Unless it was `defer`, what the script has put in its place stays.
         """
         due = self.due(tensors)
         if not due:
@@ -107,10 +107,10 @@ class Arrivals:
                 self._arena.parameters[index].grad = self._arena.views[index]
         return True
 
-    def as_arrived(self, index: int, grad: Tensor | None) -> Tensor | None:
+    def resolve(self, index: int, grad: Tensor | None) -> Tensor | None:
         """``grad``, of tensor ``index``; where that was late and has arrived, the mean."""
-        is_late = grad is not None and grad is self._shown.get(index)
-        return self._arena.views[index] if is_late and index not in self._awaited else grad
+        is_deferred = grad is not None and grad is self._shown.get(index)
+        return self._arena.views[index] if is_deferred and index not in self._awaited else grad
 
     def read(self) -> None:
         """The script uses a gradient that was late."""

@@ -74,7 +74,7 @@ class ForwardSyncHooks:
         self._is_waiting = True
         arrivals = self._exchanger.arrivals
         arrivals.when_read = self.settle
-        arrivals.show_late()  # until the script clears them
+        arrivals.install_placeholder()  # until the script clears them
         self._settings = [_settings(group) for group in self._optimizer.param_groups]
         late = {
             index
@@ -116,7 +116,7 @@ class ForwardSyncHooks:
         self._check_unchanged()
         self._step()
         for index, gradient in enumerate(gradients):
-            parameters[index].grad = arrivals.as_arrived(index, gradient)
+            parameters[index].grad = arrivals.resolve(index, gradient)
         if not self._exchanger.late():
             self._is_waiting = False
             for each in self._late_parameters:
