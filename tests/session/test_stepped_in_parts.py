@@ -11,7 +11,7 @@ from kit.training.late_ranks import LATE, STEPS, Script, assert_as_wait_free, pl
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from trimtab.engine.deferred.optimizer_support import why_stepped_whole
+from trimtab.engine.deferred.optimizer_support import partial_step_unsupported_reason
 
 
 class GlobalNorm(torch.optim.SGD):
@@ -123,7 +123,7 @@ def test_a_scheduler_that_wraps_step_and_a_learning_rate_that_is_a_tensor_stay_w
 
 def test_why_is_said() -> None:
     sgd = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
-    assert why_stepped_whole([sgd]) == ""
-    assert why_stepped_whole([sgd, sgd]) == "several optimizers step together"
+    assert partial_step_unsupported_reason([sgd]) == ""
+    assert partial_step_unsupported_reason([sgd, sgd]) == "several optimizers step together"
     sgd.register_step_post_hook(lambda *_: None)
-    assert why_stepped_whole([sgd]) == "hooks are registered on the steps of SGD"
+    assert partial_step_unsupported_reason([sgd]) == "hooks are registered on the steps of SGD"

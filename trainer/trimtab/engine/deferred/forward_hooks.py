@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from trimtab_api.errors import UserError
 
 from trimtab.engine.deferred.lazy_parameters import LazyParameters, as_they_are
-from trimtab.engine.deferred.optimizer_support import why_stepped_whole
+from trimtab.engine.deferred.optimizer_support import partial_step_unsupported_reason
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.optimizer.stepper import OptimizerStepper
@@ -62,7 +62,7 @@ class ForwardSyncHooks:
 
     def allows_late(self) -> bool:
         """Whether means may arrive after the optimizer's step, which then becomes several; where not, it is said."""
-        why = why_stepped_whole(self._optimizers)
+        why = partial_step_unsupported_reason(self._optimizers)
         if any(isinstance(part, torch.jit.ScriptModule) for part in self._model.modules()):
             why = "scripted modules take no hooks"
         if why:

@@ -22,7 +22,7 @@ _BY_PARAMETER = tuple(getattr(torch.optim, name) for name in _NAMES if hasattr(t
 """torch's own that keep all their state by parameter; Muon is not in every torch that we run beside."""
 
 
-def why_stepped_whole(optimizers: Sequence[torch.optim.Optimizer]) -> str:
+def partial_step_unsupported_reason(optimizers: Sequence[torch.optim.Optimizer]) -> str:
     """Why a step of these has to wait for all gradients, to be shown; empty where some parameters may follow later.
 
     Exactly torch's classes: what a class that derives from one of them does in its step, nobody knows.
