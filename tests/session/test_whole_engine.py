@@ -189,7 +189,7 @@ def tried(rank: Rank, draw: random.Random) -> None:
         rank.step(draw, spoils=draw.random() < 0.2)
     rank.round = []
     snapshot.restore()
-    engine.go_on(in_force, step)
+    engine.resume(in_force, step)
     engine.load_state_dict(carried)
     assert_same(before, rank.state())
     rank.entered, rank.magnitude = kept[:2]

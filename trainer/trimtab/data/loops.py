@@ -375,10 +375,10 @@ class Loops:
             return Position(steps, over, self._num_trained_in)
         return Position(steps, over, loop.number, loop.num_trained, loop.num_batches)
 
-    def go_on(self, position: Position) -> None:
+    def resume(self, position: Position) -> None:
         """Have the next loop go on where an earlier run was."""
         self._num_trained_in, self._resumed = position.loops, position
-        self.epochs.go_on(position.epochs)
+        self.epochs.resume(position.epochs)
 
     def state_dict(self) -> dict[str, Any]:
         """How many loops have trained, and were begun since: it decides how each shuffles."""

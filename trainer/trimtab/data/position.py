@@ -53,7 +53,7 @@ class Epochs:
         return self._next
 
     def left(self, num_epochs: int) -> Iterator[int]:
-        """The numbers, from 0, of those to train. The first call after `go_on` leaves out the ones that are over."""
+        """The numbers, from 0, of those to train. The first call after `resume` leaves out the ones that are over."""
         first, self._next = self._next, 0
         for epoch in range(first, num_epochs):
             self._present, self._has_trained = epoch, False
@@ -68,6 +68,6 @@ class Epochs:
         """Epochs that are over: the present one too, once it has trained and no loop of it is under way."""
         return self._present + (self._has_trained and not in_loop)
 
-    def go_on(self, num_over: int) -> None:
+    def resume(self, num_over: int) -> None:
         """Go on after so many."""
         self._next, self._present, self._has_trained = num_over, num_over, False

@@ -100,7 +100,7 @@ class StepEngine:
             self._profiler.restart()
         with contextlib.suppress(CommunicationError):  # which is why the session is closed
             self._waits.settle()
-            self._rounds.recall()
+            self._rounds.cancel_in_flight()
         for each in (self._waits, self._rounds, self._moments, self.exchanger):
             each.close()
 
@@ -118,7 +118,7 @@ class StepEngine:
 
     def adopt(self, plan: Plan, step: int) -> None:
         """Follow ``plan`` from ``step`` on; ranks' weights are alike now, or are made so."""
-        self.bring_in()
+        self.flush()
         self.pending_step.forget()
         if self._changes_source(plan):
             self.exchanger.leave_averages()
@@ -142,17 +142,17 @@ class StepEngine:
         """Follow ``plan`` in the trial of that number: what another source holds back is put aside."""
         self.settle()
         self.pending_step.forget()
-        self._rounds.put_aside(self.local)
+        self._rounds.stash(self.local)
         if self._changes_source(plan):
             self.flat_buffers.residual.zero_()
             self.exchanger.buckets.clear()
         self._follow(plan, step, trial)
 
-    def go_on(self, plan: Plan, step: int) -> None:
+    def resume(self, plan: Plan, step: int) -> None:
         """Follow ``plan`` again, after a trial that has been undone."""
         self.settle()
         self.pending_step.forget()
-        self._rounds.recall()
+        self._rounds.cancel_in_flight()
         self._follow(plan, step)
 
     def _changes_source(self, plan: Plan) -> bool:
@@ -189,7 +189,7 @@ class StepEngine:
         """Have every parameter stepped whose gradient's mean was to arrive by the next forward pass."""
         self._waits.settle()
 
-    def bring_in(self) -> None:
+    def flush(self) -> None:
         """Have all ranks at one anchor, with nothing under way beyond its round; all call it, between steps."""
         self.settle()
         if self.plan.overlaps_rounds:
@@ -279,7 +279,7 @@ class StepEngine:
 
     def end_round(self) -> Outcome | None:
         """Exchange what local steps have done so far; None where there is nothing. Every rank calls it together."""
-        return None if self.local is None else self._rounds.bring_in(self.local)
+        return None if self.local is None else self._rounds.flush(self.local)
 
     @contextlib.contextmanager
     def at_anchor(self) -> Iterator[None]:
@@ -290,7 +290,7 @@ class StepEngine:
 
     def align_weights(self) -> None:
         """Take over rank 0's weights: unlike processors round unlike, and what that adds up to is taken back."""
-        self.bring_in()
+        self.flush()
         broadcast_tensors(self.group, self.model.parameters())
         if self.local is not None:
             self.local.set_anchor()

@@ -61,7 +61,7 @@ class ExchangeCheckpoint(RankOps):
         if self._engine.exchanger.is_mid_step or self._engine.pending_step.has_begun:
             raise UserError("comes between two steps; call it after session.step", field="session.save_exchange")
         engine, group, path = self._engine, self._engine.group, Path(folder)
-        engine.bring_in()
+        engine.flush()
         state = {
             "format": _FORMAT,
             "hosts": [list(host) for host in group.hosts],
@@ -105,7 +105,7 @@ class ExchangeCheckpoint(RankOps):
         held = {rank: state["engine"] for rank, state in states.items()}
         own_hosts = [list(host) for host in group.hosts]
         if num_before == group.size and states[group.rank].get("hosts", own_hosts) == own_hosts:
-            carried_state.go_on(engine, held[group.rank])
+            carried_state.resume(engine, held[group.rank])
         else:
             carried_state.take_over(engine, held, num_before)
             others = "on other hosts" if num_before == group.size else f"from {num_before}"

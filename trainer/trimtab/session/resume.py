@@ -62,7 +62,7 @@ class ResumeState(RankOps):
         told = plain_counts(state)
         position = Position.from_state(told if self._group is None else broadcast_json(self._group, told, json.loads))
         self._step = position.steps
-        self._loops.go_on(position)
+        self._loops.resume(position)
         if self._engine is not None:
-            self._engine.go_on(self._engine.plan, self._step)
+            self._engine.resume(self._engine.plan, self._step)
             self._engine.exchanger.training_step = self._step

@@ -178,7 +178,7 @@ class TrialRunner:
         in_force, step, carried = engine.plan, engine.place.step, copy.deepcopy(engine.state_dict())
 
         def undo() -> None:
-            engine.go_on(in_force, step)
+            engine.resume(in_force, step)
             engine.load_state_dict(carried)
 
         self._num_candidates += 1

@@ -44,9 +44,9 @@ def carried(engine: StepEngine) -> State:
 
 
 @torch.no_grad()
-def go_on(engine: StepEngine, state: State) -> None:
+def resume(engine: StepEngine, state: State) -> None:
     """Be as the engine of which ``state`` was `carried`, on the same rank of as many."""
-    engine.go_on(_fitting(Plan.from_json(state["plan"]), engine), state["step"])
+    engine.resume(_fitting(Plan.from_json(state["plan"]), engine), state["step"])
     flat_buffers, held = engine.flat_buffers, dict(state["exchanger"])
     flat_buffers.residual.copy_(state["residual"])
     flat_buffers.set_aside = {index: kept.to(flat_buffers.grad.device) for index, kept in state["set_aside"].items()}
@@ -54,7 +54,7 @@ def go_on(engine: StepEngine, state: State) -> None:
     engine.load_state_dict(_to_device(held, flat_buffers.grad.device))
     engine.exchanger.participation.load_state_dict(state["participation"])
     if engine.local is not None:
-        engine.local.go_on(state["round"]["anchor"], state["round"]["num_taken"])
+        engine.local.resume(state["round"]["anchor"], state["round"]["num_taken"])
         for parameter, kept in zip(flat_buffers.parameters, state["round"]["weights"], strict=True):
             parameter.copy_(kept)
         for optimizer, kept in zip(engine.optimizers, state["round"]["optimizers"], strict=True):
@@ -69,7 +69,7 @@ def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int) 
     """Go on from the ``states`` that ``num_before`` ranks left; this rank needs those of `ranks_needed`."""
     rank, size = engine.group.rank, engine.group.size
     first = states[rank % num_before]
-    engine.go_on(_fitting(Plan.from_json(first["plan"]), engine), first["step"])
+    engine.resume(_fitting(Plan.from_json(first["plan"]), engine), first["step"])
     flat_buffers = engine.flat_buffers
     mine = [states[each] for each in range(rank, num_before, size)]
     total = flat_buffers.residual.zero_()

@@ -75,7 +75,7 @@ class LocalSgd:
         """Inverse of `state_dict`, where a round begins."""
 
     @torch.no_grad()
-    def go_on(self, anchor: Tensor, num_taken: int) -> None:
+    def resume(self, anchor: Tensor, num_taken: int) -> None:
         """Be in a round that began at ``anchor`` (float32 [n]), after so many steps of it."""
         self._anchor.copy_(anchor)
         self.num_taken = num_taken
@@ -137,7 +137,7 @@ class LocalSgd:
         self.set_anchor()
 
     @torch.no_grad()
-    def abandon(self) -> None:
+    def rollback(self) -> None:
         """Back to the anchor, where the next round begins: an update was not finite."""
         for anchor, parameter in zip(self._anchors, self._arena.parameters, strict=True):
             parameter.copy_(anchor)

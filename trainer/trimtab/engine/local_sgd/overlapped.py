@@ -63,9 +63,9 @@ class OverlappedLocalSgd(LocalSgd):
         self._has_pending = True
 
     @torch.no_grad()
-    def go_on(self, anchor: Tensor, num_taken: int) -> None:
+    def resume(self, anchor: Tensor, num_taken: int) -> None:
         """Be in a round that began at ``anchor``: nothing was under way, for that was brought in before."""
-        super().go_on(anchor, num_taken)
+        super().resume(anchor, num_taken)
         self._has_pending = False
         for start, view in zip(self._starts, self._anchors, strict=True):
             start.copy_(view)
@@ -87,7 +87,7 @@ class OverlappedLocalSgd(LocalSgd):
         self._begin_at_weights(has_pending=made_any)
 
     @torch.no_grad()
-    def abandon(self) -> None:
+    def rollback(self) -> None:
         """Back to the anchor: an update was not finite, and that of this round, made on top of it, goes with it."""
-        super().abandon()
+        super().rollback()
         self._begin_at_weights()

@@ -82,7 +82,7 @@ class RoundExchange:
             self._exchanger.sending.begin_round()
         return outcome
 
-    def bring_in(self, local: LocalSgd) -> Outcome | None:
+    def flush(self, local: LocalSgd) -> Outcome | None:
         """Exchange all that local steps have made and the anchor does not have; None where there is nothing."""
         outcome = None
         while local.is_under_way:
@@ -96,14 +96,14 @@ class RoundExchange:
         self._arena.release_gradients()
         return outcome
 
-    def put_aside(self, local: LocalSgd | None) -> None:
+    def stash(self, local: LocalSgd | None) -> None:
         """Before a trial: ranks' weights are alike, without what is under way, until that is loaded again."""
         if local is not None and self._exchanger.plan.overlaps_rounds:
-            self.recall()
-            local.abandon()
+            self.cancel_in_flight()
+            local.rollback()
             self._exchanger.buckets.clear()
 
-    def recall(self) -> None:
+    def cancel_in_flight(self) -> None:
         """Nothing is to come of what is under way: its trial has been undone, or the session is over."""
         if self._exchanger.plan.overlaps_rounds:
             self._exchanger.pending_exchanges.wait()
@@ -125,7 +125,7 @@ class RoundExchange:
                 outer.take()
             local.apply()
         else:
-            local.abandon()
+            local.rollback()
             if overlaps:
                 self._exchanger.buckets.clear()  # what was made on top of what is dropped goes with it
         self._scale.agree(average_buffers(self._model, self._exchanger.group, beside=self._scale.own()))
