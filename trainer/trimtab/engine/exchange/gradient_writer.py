@@ -108,4 +108,4 @@ class GradientWriter:
             if (pending := self._pending.get(number)) is not None:
                 bucket.add(pending, joins=self._iteration.joins)
         for index, first, part in self._aside:
-            self._arena.keep_aside(index, first, part)
+            self._arena.keep_frozen_residual(index, first, part)

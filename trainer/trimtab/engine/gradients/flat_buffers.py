@@ -89,7 +89,7 @@ class FlatBuffers:
         self.next_residual = torch.zeros_like(self.grad)
         self.set_aside: dict[int, Tensor] = {}
         """By index, residuals of frozen tensors: nothing of them is sent until the tensor learns again."""
-        self.moved_before_frozen: set[int] = set()
+        self.move_frozen_residual: set[int] = set()
         """Frozen tensors, by index, that local steps had moved in this round: they are exchanged with it once more."""
         self.views = self.views_of(self.grad)
 
@@ -120,7 +120,7 @@ class FlatBuffers:
     def frozen(self) -> frozenset[int]:
         """Tensors, by index, that do not learn at present, nor have in this round."""
         still = frozenset(index for index, each in enumerate(self.parameters) if not each.requires_grad)
-        return still - self.moved_before_frozen
+        return still - self.move_frozen_residual
 
     def follow_freezing(self) -> None:
         """Set residuals of frozen tensors aside, and take up those of tensors that learn again.
@@ -133,7 +133,7 @@ class FlatBuffers:
         for index in self.set_aside.keys() - frozen:
             self._residual_of(index).add_(self.set_aside.pop(index))
 
-    def keep_aside(self, index: int, start: int, part: Tensor) -> None:
+    def keep_frozen_residual(self, index: int, start: int, part: Tensor) -> None:
         """Keep a mean over ranks that came for a frozen tensor, of the elements from ``start`` on.
 
         It is the same on every rank, and as a residual of each it comes to the same mean again.

@@ -118,7 +118,7 @@ class LocalSgd:
         flat_buffers = self._arena
         learned = self._learning if self.num_taken > 0 else set[int]()
         trains = [each.requires_grad for each in flat_buffers.parameters]
-        flat_buffers.moved_before_frozen = {index for index in learned if not trains[index]}
+        flat_buffers.move_frozen_residual = {index for index in learned if not trains[index]}
         ranges = zip(self.began_at(), flat_buffers.views, flat_buffers.parameters, strict=True)
         for index, (began_at, view, parameter) in enumerate(ranges):
             parameter.grad = None
