@@ -67,13 +67,13 @@ GARBAGE = [b"", b"GET / HTTP/1.1\r\n\r\n" * 10, b"trimtab1" + bytes(100), bytes(
 @pytest.mark.parametrize("says", GARBAGE, ids=["silent", "http", "pretending", "zeros"])
 def test_strangers_at_the_rendezvous_delay_nobody(threads: ThreadPoolExecutor, strangers: Any, says: bytes) -> None:
     port = free_port()
-    first = threads.submit(meet, "127.0.0.1", port, 0, 2, PATIENCE, secret=SECRET, card={"of": 0})
+    first = threads.submit(meet, "127.0.0.1", port, 0, 2, PATIENCE, secret=SECRET, endpoint={"of": 0})
     wait_until(lambda: is_open(port))
     for _ in range(5):
         strangers(port, says)
-    second = threads.submit(meet, "127.0.0.1", port, 1, 2, PATIENCE, secret=SECRET, card={"of": 1})
+    second = threads.submit(meet, "127.0.0.1", port, 1, 2, PATIENCE, secret=SECRET, endpoint={"of": 1})
     for met in (first.result(30), second.result(30)):
-        assert met.cards == [{"of": 0}, {"of": 1}]
+        assert met.endpoints == [{"of": 0}, {"of": 1}]
     assert first.result().attempt == second.result().attempt
 
 
@@ -83,10 +83,10 @@ def test_strangers_at_a_rank_s_entrance_delay_nobody(
 ) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     entrances = [Listener.open(2) for _ in range(2)]
-    cards = [each.card for each in entrances]
+    endpoints = [each.endpoint for each in entrances]
     for _ in range(5):
-        strangers(cards[0]["port"], says)
-    both = [threads.submit(connect, rank, cards, entrances[rank], SECRET, b"a", PATIENCE) for rank in range(2)]
+        strangers(endpoints[0]["port"], says)
+    both = [threads.submit(connect, rank, endpoints, entrances[rank], SECRET, b"a", PATIENCE) for rank in range(2)]
     assert exchange(both) == [1.0, 0.0]
 
 
@@ -107,12 +107,12 @@ def test_the_oldest_of_too_many_strangers_is_hung_up_on(
 ) -> None:
     monkeypatch.setattr(switchboard, "MAX_GUESTS", 3)
     port = free_port()
-    first = threads.submit(meet, "127.0.0.1", port, 0, 2, PATIENCE, secret=SECRET, card={})
+    first = threads.submit(meet, "127.0.0.1", port, 0, 2, PATIENCE, secret=SECRET, endpoint={})
     wait_until(lambda: is_open(port))
     oldest, *_ = [strangers(port) for _ in range(4)]
     oldest.settimeout(30)
     assert oldest.recv(1) == b""
-    threads.submit(meet, "127.0.0.1", port, 1, 2, PATIENCE, secret=SECRET, card={}).result(30)
+    threads.submit(meet, "127.0.0.1", port, 1, 2, PATIENCE, secret=SECRET, endpoint={}).result(30)
     first.result(30)
 
 
@@ -134,8 +134,8 @@ def test_a_stranger_is_hung_up_on_in_time_though_nobody_else_comes(threads: Thre
 
 def test_a_rank_of_another_job_is_not_let_in(threads: ThreadPoolExecutor) -> None:
     port = free_port()
-    first = threads.submit(meet, "127.0.0.1", port, 0, 2, 2.0, secret=SECRET, card={})
-    second = threads.submit(meet, "127.0.0.1", port, 1, 2, 1.0, secret=b"another", card={})
+    first = threads.submit(meet, "127.0.0.1", port, 0, 2, 2.0, secret=SECRET, endpoint={})
+    second = threads.submit(meet, "127.0.0.1", port, 1, 2, 1.0, secret=b"another", endpoint={})
     with pytest.raises(CommunicationError, match=r"rank 0: did not let .* does not know this job's secret"):
         second.result(30)
     with pytest.raises(CommunicationError, match="rank 1: did not come to"):
@@ -145,9 +145,9 @@ def test_a_rank_of_another_job_is_not_let_in(threads: ThreadPoolExecutor) -> Non
 def test_a_rank_of_another_attempt_is_not_let_in(threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     entrances = [Listener.open(2) for _ in range(2)]
-    cards = [each.card for each in entrances]
-    first = threads.submit(connect, 0, cards, entrances[0], SECRET, b"this", 2.0)
-    second = threads.submit(connect, 1, cards, entrances[1], SECRET, b"the one before", 2.0)
+    endpoints = [each.endpoint for each in entrances]
+    first = threads.submit(connect, 0, endpoints, entrances[0], SECRET, b"this", 2.0)
+    second = threads.submit(connect, 1, endpoints, entrances[1], SECRET, b"the one before", 2.0)
     with pytest.raises(CommunicationError, match=r"rank 0: cannot be reached at .* does not know this job's secret"):
         second.result(30)
     with pytest.raises(CommunicationError, match="rank 1: did not connect to this rank in time"):
@@ -162,11 +162,11 @@ def test_rank_0_says_who_is_missing_each_time_that_changes(threads: ThreadPoolEx
         said.append(missing)
         heard.set()
 
-    first = threads.submit(meet, "127.0.0.1", port, 0, 3, PATIENCE, secret=SECRET, card={}, say=say)
+    first = threads.submit(meet, "127.0.0.1", port, 0, 3, PATIENCE, secret=SECRET, endpoint={}, say=say)
     assert heard.wait(30)
-    others = [threads.submit(meet, "127.0.0.1", port, 2, 3, PATIENCE, secret=SECRET, card={})]
+    others = [threads.submit(meet, "127.0.0.1", port, 2, 3, PATIENCE, secret=SECRET, endpoint={})]
     wait_until(lambda: len(said) == 2)
-    others.append(threads.submit(meet, "127.0.0.1", port, 1, 3, PATIENCE, secret=SECRET, card={}))
+    others.append(threads.submit(meet, "127.0.0.1", port, 1, 3, PATIENCE, secret=SECRET, endpoint={}))
     for each in (first, *others):
         each.result(30)
     assert said == [[1, 2], [1]]
@@ -176,7 +176,7 @@ def test_without_a_secret_ranks_meet_on_this_machine_alone() -> None:
     from trimtab_api.errors import UserError
 
     with pytest.raises(UserError, match=r"MASTER_ADDR: '192.0.2.1': is not an address of this machine"):
-        meet("192.0.2.1", 1, 1, 2, 0.1, secret=b"", card={})
+        meet("192.0.2.1", 1, 1, 2, 0.1, secret=b"", endpoint={})
 
 
 def connecting_with_pickles_forbidden(rank: int, size: int) -> bool:

@@ -158,7 +158,7 @@ def test_a_rank_that_brings_no_card_is_hung_up_on_or_named(text: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = int(listener.getsockname()[1])
     with ThreadPoolExecutor(3) as threads:
-        first = threads.submit(meet, "127.0.0.1", port, 0, 2, PATIENCE, secret=SECRET, card={"of": 0})
+        first = threads.submit(meet, "127.0.0.1", port, 0, 2, PATIENCE, secret=SECRET, endpoint={"of": 0})
         threads.submit(knock, port, text).result(30)
         try:
             is_object = isinstance(json.loads(text), dict | list | int)
@@ -168,8 +168,8 @@ def test_a_rank_that_brings_no_card_is_hung_up_on_or_named(text: bytes) -> None:
             with pytest.raises(CommunicationError, match="rank 1: sent no card"):
                 first.result(30)
             return
-        second = threads.submit(meet, "127.0.0.1", port, 1, 2, PATIENCE, secret=SECRET, card={"of": 1})
-        assert first.result(30).cards == second.result(30).cards == [{"of": 0}, {"of": 1}]
+        second = threads.submit(meet, "127.0.0.1", port, 1, 2, PATIENCE, secret=SECRET, endpoint={"of": 1})
+        assert first.result(30).endpoints == second.result(30).endpoints == [{"of": 0}, {"of": 1}]
 
 
 ATTEMPT = "0" * 32
@@ -202,7 +202,7 @@ def test_rank_0_that_tells_nonsense_is_named(told: Any) -> None:
         answering = threads.submit(first, listener)
         port = int(listener.getsockname()[1])
         with pytest.raises(CommunicationError, match="rank 0: sent no"):
-            meet("127.0.0.1", port, 1, 2, PATIENCE, secret=SECRET, card={})
+            meet("127.0.0.1", port, 1, 2, PATIENCE, secret=SECRET, endpoint={})
         answering.result(30)
 
 
@@ -210,11 +210,11 @@ def test_rank_0_that_tells_nonsense_is_named(told: Any) -> None:
     "card",
     [{}, {"host": "127.0.0.1"}, {"host": 5, "port": 5}, {"host": "x" * 300, "port": 5}, {"host": "a", "port": "5"}],
 )
-def test_a_card_without_an_address_is_its_rank_s(card: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_without_an_address_is_its_rank_s(endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     entrance = Listener.open(2)
     with pytest.raises(CommunicationError, match="rank 0: sent no address"):
-        connect(1, [card, entrance.card], entrance, SECRET, b"a", 5.0)
+        connect(1, [endpoint, entrance.endpoint], entrance, SECRET, b"a", 5.0)
 
 
 @pytest.mark.parametrize("elsewhere", [{"step": 8}, {"plan_version": 4}, {"trial": 1}])

@@ -40,7 +40,7 @@ def coming(
     threads: ThreadPoolExecutor, store: TCPStore, rank: int, attempt: int, timeout: float
 ) -> Future[RendezvousResult]:
     def come() -> RendezvousResult:
-        return meet_in_store("127.0.0.1", store.port, rank, NUM_RANKS, timeout, card={"of": [rank, attempt]})[0]
+        return meet_in_store("127.0.0.1", store.port, rank, NUM_RANKS, timeout, endpoint={"of": [rank, attempt]})[0]
 
     return threads.submit(come)
 
@@ -67,7 +67,7 @@ def test_a_restarted_attempt_reads_nothing_of_the_one_before(
         left = b"".join(agent.get(f"trimtab/{key}") for key in ("answer/0", "card/0", "card/1", "confirmed/1"))
         assert met[0].secret.hex().encode() not in left  # or whoever reads the store knows it
         for each in met:
-            assert each.cards == [{"of": [rank, attempt]} for rank in range(NUM_RANKS)]
+            assert each.endpoints == [{"of": [rank, attempt]} for rank in range(NUM_RANKS)]
 
 
 def test_a_rank_that_came_only_to_the_attempt_before_is_named(
@@ -156,8 +156,12 @@ def test_a_rank_names_rank_0_where_its_answer_is_none(
     mine = coming(threads, agent, 1, 0, PATIENCE)
     wait_until(lambda: has_left_its_card(agent, 1, None))
     token = json.loads(agent.get("trimtab/card/1"))["token"]
-    cards: dict[str, object] = {"cards": [{}, {}, {}], "sealed": ["", DIGITS, ""], "tokens": [DIGITS, token, DIGITS]}
-    answer = cards | {"attempt": DIGITS, "public": CARD["public"], "final": False} | wrong
+    endpoints: dict[str, object] = {
+        "cards": [{}, {}, {}],
+        "sealed": ["", DIGITS, ""],
+        "tokens": [DIGITS, token, DIGITS],
+    }
+    answer = endpoints | {"attempt": DIGITS, "public": CARD["public"], "final": False} | wrong
     if isinstance(wrong.get("tokens"), list):
         answer["tokens"] = [DIGITS, token]
     agent.set("trimtab/answer/0", json.dumps(answer))

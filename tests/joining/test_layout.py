@@ -12,12 +12,12 @@ CARD = HostCard("a", "10.0.0.1", "eth0", 12000, True)
 
 
 def test_two_hosts_whose_ranks_take_turns():
-    cards = [replace(CARD, host=host, port=12000 + rank) for rank, host in enumerate("abab")]
-    seen = [layout(cards, rank) for rank in range(4)]
+    endpoints = [replace(CARD, host=host, port=12000 + rank) for rank, host in enumerate("abab")]
+    seen = [layout(endpoints, rank) for rank in range(4)]
     assert [(each.worker, each.local_rank, each.is_first) for each in seen] == [
         (0, 0, True), (1, 0, True), (0, 1, False), (1, 1, False),
     ]  # fmt: skip
-    assert {each.hosts for each in seen} == {(cards[0], cards[1])}
+    assert {each.hosts for each in seen} == {(endpoints[0], endpoints[1])}
     assert {each.ranks for each in seen} == {((0, 2), (1, 3))}
 
 
@@ -27,13 +27,13 @@ def test_our_launchers_count_ranks_worker_by_worker():
 
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=12))
 def test_every_host_has_one_first_rank_and_all_see_the_same_hosts(hosts):
-    cards = [replace(CARD, host=host, port=rank) for rank, host in enumerate(hosts)]
-    seen = [layout(cards, rank) for rank in range(len(cards))]
+    endpoints = [replace(CARD, host=host, port=rank) for rank, host in enumerate(hosts)]
+    seen = [layout(endpoints, rank) for rank in range(len(endpoints))]
     firsts = [rank for rank, each in enumerate(seen) if each.is_first]
-    assert [cards[rank] for rank in firsts] == list(seen[0].hosts)
+    assert [endpoints[rank] for rank in firsts] == list(seen[0].hosts)
     assert len({each.hosts for each in seen}) == 1
-    assert all(each.hosts[each.worker].host == cards[rank].host for rank, each in enumerate(seen))
-    assert len({(each.worker, each.local_rank) for each in seen}) == len(cards)
+    assert all(each.hosts[each.worker].host == endpoints[rank].host for rank, each in enumerate(seen))
+    assert len({(each.worker, each.local_rank) for each in seen}) == len(endpoints)
 
 
 def test_a_host_has_a_name_where_a_sandbox_hides_what_tells_machines_apart(tmp_path: Path):

@@ -291,12 +291,12 @@ def test_ranks_missing_in_the_store_of_a_script_started_by_hand_are_named(monkey
     monkeypatch.setattr(store_rendezvous, "_QUIET_SECONDS", 0.0)
     told: list[list[int]] = []
     with pytest.raises(CommunicationError, match="rank 1"):
-        store_rendezvous.meet_in_store("127.0.0.1", free_port(), 0, 2, 0.5, card={}, say=told.append)
+        store_rendezvous.meet_in_store("127.0.0.1", free_port(), 0, 2, 0.5, endpoint={}, say=told.append)
     assert told == [[1]]
 
 
 def coming_alone(group: Group, num_ranks: int, port: int) -> None:
-    meet("127.0.0.1", port, group.rank, num_ranks, timeout=2.0, secret=b"", card={})
+    meet("127.0.0.1", port, group.rank, num_ranks, timeout=2.0, secret=b"", endpoint={})
 
 
 def test_a_rank_that_never_comes_is_named_by_those_who_came(two: RankPool) -> None:
@@ -317,4 +317,4 @@ def test_a_rank_that_never_comes_is_named_by_those_who_came(two: RankPool) -> No
 def test_a_first_rank_that_never_comes_is_named() -> None:
     port = free_port()
     with pytest.raises(CommunicationError, match=rf"rank 0: did not let the ranks meet at 127.0.0.1:{port}: "):
-        meet("127.0.0.1", port, 1, 2, timeout=1.0, secret=b"", card={})
+        meet("127.0.0.1", port, 1, 2, timeout=1.0, secret=b"", endpoint={})

@@ -67,8 +67,8 @@ def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> JobConn
         _agree_on_job(group, job, mistake)
         assert job is not None, "its mistake was raised"
         slowness = further_links.join(group, job.spec.network.second_interface, group.transport.secret, timeout)
-        cards = gather_json(group, HostCard.of_this_rank().to_json(), HostCard.read)
-        hosts = layout(cards, group.rank)
+        endpoints = gather_json(group, HostCard.of_this_rank().to_json(), HostCard.read)
+        hosts = layout(endpoints, group.rank)
         group.hosts = hosts.ranks
         return _Host(group, hosts, job, configuration).begin(slowness)
     except BaseException:

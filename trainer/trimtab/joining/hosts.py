@@ -48,11 +48,14 @@ class HostCard:
     @classmethod
     def read(cls, text: bytes) -> HostCard:
         """From JSON of `to_json`. Raises `ValueError`."""
-        card: HostCard = _CARD(text)
-        if not 0 < card.port < 1 << 16 or max(map(len, (card.host, card.address, card.interface))) > _MOST_TEXT:
+        endpoint: HostCard = _CARD(text)
+        if (
+            not 0 < endpoint.port < 1 << 16
+            or max(map(len, (endpoint.host, endpoint.address, endpoint.interface))) > _MOST_TEXT
+        ):
             raise ValueError
-        ipaddress.ip_address(card.address)
-        return card
+        ipaddress.ip_address(endpoint.address)
+        return endpoint
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -92,15 +95,15 @@ class Layout:
     """Of each host, in order."""
 
 
-def layout(cards: Sequence[HostCard], rank: int) -> Layout:
+def layout(endpoints: Sequence[HostCard], rank: int) -> Layout:
     """From every rank's card, in rank order."""
     ranks_of: dict[str, list[int]] = {}
-    for each, card in enumerate(cards):
-        ranks_of.setdefault(card.host, []).append(each)
-    names, here = list(ranks_of), ranks_of[cards[rank].host]
+    for each, endpoint in enumerate(endpoints):
+        ranks_of.setdefault(endpoint.host, []).append(each)
+    names, here = list(ranks_of), ranks_of[endpoints[rank].host]
     return Layout(
-        hosts=tuple(cards[ranks[0]] for ranks in ranks_of.values()),
-        worker=names.index(cards[rank].host),
+        hosts=tuple(endpoints[ranks[0]] for ranks in ranks_of.values()),
+        worker=names.index(endpoints[rank].host),
         is_first=here[0] == rank,
         local_rank=here.index(rank),
         ranks=tuple(map(tuple, ranks_of.values())),

@@ -27,7 +27,7 @@ _NUM_ELEMENTS, _NUM_EXCHANGES = 1 << 18, 3
 class _Told:
     """What a rank tells of its entrance."""
 
-    card: Card | None
+    endpoint: Card | None
     mistake: str | None
     """Why it has none."""
     attempt: str
@@ -100,17 +100,17 @@ def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> 
         entrance = Listener.open(group.size, interface)
     except OSError as error:
         mistake = error.strerror
-    mine = {"card": entrance and entrance.card, "mistake": mistake, "attempt": os.urandom(16).hex()}
+    mine = {"card": entrance and entrance.endpoint, "mistake": mistake, "attempt": os.urandom(16).hex()}
     told = gather_json(group, mine, _ENTRANCE)
     for rank, each in enumerate(told):
-        if each.card is None:
+        if each.endpoint is None:
             if entrance is not None:
                 entrance.listener.close()
             raise _NoEntranceError(rank, each.mistake or "it does not say why")
     assert entrance is not None, "or its mistake was raised"
     attempt = checked_attempt(told[0].attempt)
-    cards = [each.card for each in told if each.card is not None]
-    return Group(connect(group.rank, cards, entrance, secret or attempt, attempt, deadline))
+    endpoints = [each.endpoint for each in told if each.endpoint is not None]
+    return Group(connect(group.rank, endpoints, entrance, secret or attempt, attempt, deadline))
 
 
 def _slowness(group: Group) -> tuple[float, ...]:

@@ -82,8 +82,8 @@ class Group:
         """
         entrance = Listener.open(num_ranks)
         with entrance.listener:
-            met = meet(host, port, rank, num_ranks, deadline, secret=secret, card=entrance.card, say=say)
-            return cls(connect(rank, met.cards, entrance, secret, met.attempt, deadline))
+            met = meet(host, port, rank, num_ranks, deadline, secret=secret, endpoint=entrance.endpoint, say=say)
+            return cls(connect(rank, met.endpoints, entrance, secret, met.attempt, deadline))
 
     @classmethod
     def meet_in_store(
@@ -103,9 +103,9 @@ class Group:
         """
         entrance = Listener.open(num_ranks)
         with entrance.listener:
-            met, store = meet_in_store(host, port, rank, num_ranks, deadline, card=entrance.card, say=say)
+            met, store = meet_in_store(host, port, rank, num_ranks, deadline, endpoint=entrance.endpoint, say=say)
             secret = secret or met.secret
-            group = cls(connect(rank, met.cards, entrance, secret, met.attempt, deadline))
+            group = cls(connect(rank, met.endpoints, entrance, secret, met.attempt, deadline))
             group.transport.secret = secret
         group.submit(lambda: all_gather(group.transport, torch.zeros(0, dtype=torch.uint8))).result()
         del store  # rank 0's serves the others until all have come through

@@ -56,7 +56,7 @@ Made = Callable[[int, dict[int, socket.socket], float], SocketTransport]
 
 @dataclass(frozen=True)
 class Listener:
-    """Where a rank waits for the others' connections; they are told its `card`."""
+    """Where a rank waits for the others' connections; they are told its `endpoint`."""
 
     listener: socket.socket
     host: str
@@ -77,21 +77,21 @@ class Listener:
         return cls(listener, host, family, (host, 0) if interface else None)
 
     @property
-    def card(self) -> Card:
+    def endpoint(self) -> Card:
         """Its address, as plain JSON."""
         return {"host": self.host, "port": self.listener.getsockname()[1]}
 
 
 def connect(
     rank: int,
-    cards: list[Card],
+    endpoints: list[Card],
     entrance: Listener,
     secret: bytes,
     attempt: bytes,
     deadline: float,
     transport: Made = SocketTransport,
 ) -> SocketTransport:
-    """A socket to every other rank, whose entrance is in ``cards``; every rank calls it together.
+    """A socket to every other rank, whose entrance is in ``endpoints``; every rank calls it together.
 
     ``transport`` is made of them. ``attempt`` is known to these ranks alone; the entrance is closed. Raises
     `CommunicationError` when a peer cannot be reached within ``deadline`` seconds, or two minutes.
@@ -100,27 +100,27 @@ def connect(
     connections: dict[int, socket.socket] = {}
     with (
         entrance.listener,
-        HandshakeServer(entrance.listener, lambda: _answer(rank, len(cards), secret, attempt)) as switchboard,
+        HandshakeServer(entrance.listener, lambda: _answer(rank, len(endpoints), secret, attempt)) as switchboard,
     ):
         try:
             for peer in range(rank):
-                address = address_in(cards, peer)
+                address = address_in(endpoints, peer)
                 connection = socket.socket(entrance.family, socket.SOCK_STREAM)
                 _enlarge_buffers(connection)
                 if entrance.source is not None:
                     connection.bind(entrance.source)
                 switchboard.call(peer, connection, address, _call(rank, peer, secret, attempt))
-            while len(connections) < len(cards) - 1:
+            while len(connections) < len(endpoints) - 1:
                 ended = switchboard.next(until)
                 if ended is None:
-                    missing = min(set(range(len(cards))) - {rank} - connections.keys())
-                    raise _unreachable(missing, cards, "no answer in time") if missing < rank else _absent(missing)
+                    missing = min(set(range(len(endpoints))) - {rank} - connections.keys())
+                    raise _unreachable(missing, endpoints, "no answer in time") if missing < rank else _absent(missing)
                 connection, peer = ended
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connections[peer] = connection
         except CallError as error:
             _close(connections)
-            raise _unreachable(error.peer, cards, error.reason) from error
+            raise _unreachable(error.peer, endpoints, error.reason) from error
         except BaseException:
             _close(connections)
             raise
@@ -147,10 +147,12 @@ def connect_process_group(
     entrance = Listener.open(size)
     secret = secret or agree_in_process_group(process_group, device)
     attempt = os.urandom(16)
-    gathered = _gather(json.dumps({**entrance.card, "attempt": attempt.hex()}).encode(), size, device, process_group)
-    cards = [_card_of(each, peer) for peer, each in enumerate(gathered)]
-    attempt = checked_attempt(cards[0].get("attempt"))
-    made = connect(rank, cards, entrance, secret, attempt, deadline, transport)
+    gathered = _gather(
+        json.dumps({**entrance.endpoint, "attempt": attempt.hex()}).encode(), size, device, process_group
+    )
+    endpoints = [_card_of(each, peer) for peer, each in enumerate(gathered)]
+    attempt = checked_attempt(endpoints[0].get("attempt"))
+    made = connect(rank, endpoints, entrance, secret, attempt, deadline, transport)
     made.secret = secret
     return made
 
@@ -158,11 +160,11 @@ def connect_process_group(
 def _card_of(data: bytes, rank: int) -> Card:
     """What ``rank`` told of itself; raises `CommunicationError` where that is no card."""
     try:
-        card = json.loads(data)
+        endpoint = json.loads(data)
     except (ValueError, RecursionError):
-        card = None
-    check_card(card, rank)
-    checked: Card = card
+        endpoint = None
+    check_card(endpoint, rank)
+    checked: Card = endpoint
     return checked
 
 
@@ -191,8 +193,8 @@ def _purpose(attempt: bytes, called: int) -> bytes:
     return b"gradients" + attempt + called.to_bytes(4, "little")
 
 
-def _unreachable(peer: int, cards: list[Card], reason: str) -> CommunicationError:
-    where = f"{cards[peer]['host']}:{cards[peer]['port']}"
+def _unreachable(peer: int, endpoints: list[Card], reason: str) -> CommunicationError:
+    where = f"{endpoints[peer]['host']}:{endpoints[peer]['port']}"
     return CommunicationError(
         peer,
         f"cannot be reached at {where} ({reason}); open its ports to this machine, or set GLOO_SOCKET_IFNAME there "

@@ -37,12 +37,12 @@ def form(
     """
     own, family = own_address()
     with contextlib.ExitStack() as stack:
-        card: Card = {"host": own}
+        endpoint: Card = {"host": own}
         if rank == 0:
             listener = stack.enter_context(socket.create_server((own, 0), family=family, backlog=num_ranks + 128))
-            card["port"] = listener.getsockname()[1]
-        met = meet(host, port, rank, num_ranks, timeout, secret=secret, card=card, say=say)
-        address, number = address_in(met.cards, 0)
+            endpoint["port"] = listener.getsockname()[1]
+        met = meet(host, port, rank, num_ranks, timeout, secret=secret, endpoint=endpoint, say=say)
+        address, number = address_in(met.endpoints, 0)
         try:
             store = dist.TCPStore(  # type: ignore[attr-defined]  # exported without saying so
                 address,

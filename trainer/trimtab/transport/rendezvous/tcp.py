@@ -44,7 +44,7 @@ Card = dict[str, Any]
 class RendezvousResult:
     """What every rank knows after a rendezvous."""
 
-    cards: list[Card]
+    endpoints: list[Card]
     """What each rank brought, by rank."""
     attempt: bytes
     """Drawn by rank 0 for this rendezvous: a message of another attempt does not have it."""
@@ -60,10 +60,10 @@ def meet(
     timeout: float,
     *,
     secret: bytes,
-    card: Card,
+    endpoint: Card,
     say: Callable[[list[int]], None] = lambda missing: None,
 ) -> RendezvousResult:
-    """Bring ``card`` (plain JSON) to rank 0 at ``host:port``, and wait until every rank has come.
+    """Bring ``endpoint`` (plain JSON) to rank 0 at ``host:port``, and wait until every rank has come.
 
     ``say`` is told on rank 0 which ranks are missing, whenever that changes. Raises `CommunicationError` that names a
     rank that has not come within ``timeout`` seconds, and `UserError` where there is no ``secret`` and the address is
@@ -78,8 +78,8 @@ def meet(
         )
     until = time.monotonic() + timeout
     if rank == 0:
-        return _receive_all(host, port, num_ranks, timeout, until, secret, card, say)
-    return _go_to_first(host, port, rank, num_ranks, timeout, until, secret, card)
+        return _receive_all(host, port, num_ranks, timeout, until, secret, endpoint, say)
+    return _go_to_first(host, port, rank, num_ranks, timeout, until, secret, endpoint)
 
 
 def waiting_for(missing: list[int], num_ranks: int) -> str:
@@ -98,19 +98,19 @@ def _receive_all(
     timeout: float,
     until: float,
     secret: bytes,
-    card: Card,
+    endpoint: Card,
     say: Callable[[list[int]], None],
 ) -> RendezvousResult:
     """Rank 0's part."""
     here: dict[int, tuple[socket.socket, bytes]] = {}
-    cards = {0: card}
+    endpoints = {0: endpoint}
     try:
         listener = _listen(host, port, num_ranks)
     except OSError as error:
         raise CommunicationError(0, f"cannot listen at {host}:{port}: {error.strerror}") from error
     with listener, contextlib.ExitStack() as connections:
         with HandshakeServer(listener, lambda: _welcome(secret)) as switchboard:
-            while missing := [each for each in range(num_ranks) if each not in cards]:
+            while missing := [each for each in range(num_ranks) if each not in endpoints]:
                 say(missing)
                 come = switchboard.next(until)
                 if come is None:
@@ -120,20 +120,23 @@ def _receive_all(
                 if not 0 < rank < num_ranks:
                     continue
                 check_card(theirs, rank)
-                here[rank], cards[rank] = (connection, key), theirs  # the second time it has lost its first connection
+                here[rank], endpoints[rank] = (
+                    (connection, key),
+                    theirs,
+                )  # the second time it has lost its first connection
         attempt = secrets.token_bytes(16)
-        told = {"missing": missing} if missing else {"cards": _in_order(cards), "attempt": attempt.hex()}
+        told = {"missing": missing} if missing else {"cards": _in_order(endpoints), "attempt": attempt.hex()}
         for connection, key in here.values():
             connection.settimeout(_GRACE_SECONDS)
             with contextlib.suppress(OSError):  # it finds out when it is connected to, or has ended
                 connection.sendall(handshake.seal(key, _ALL, told))
     if missing:
         raise missing_ranks(missing, f"{host}:{port}", timeout)
-    return RendezvousResult(_in_order(cards), attempt)
+    return RendezvousResult(_in_order(endpoints), attempt)
 
 
 def _go_to_first(
-    host: str, port: int, rank: int, num_ranks: int, timeout: float, until: float, secret: bytes, card: Card
+    host: str, port: int, rank: int, num_ranks: int, timeout: float, until: float, secret: bytes, endpoint: Card
 ) -> RendezvousResult:
     """Every other rank's part."""
     where = f"{host}:{port}"
@@ -156,7 +159,7 @@ def _go_to_first(
                 time.sleep(_RETRY_SECONDS)
                 continue
             try:
-                connection.sendall(handshake.seal(key, _CARD, card))
+                connection.sendall(handshake.seal(key, _CARD, endpoint))
                 told = converse(connection, handshake.unseal(key, _ALL), until + _GRACE_SECONDS)
             except (OSError, AuthenticationError) as error:
                 raise CommunicationError(
@@ -171,25 +174,25 @@ def _checked(told: Any, num_ranks: int, where: str, timeout: float) -> Rendezvou
     Raises `CommunicationError`: ranks are missing, or it is nothing that rank 0 of this version tells.
     """
     told = told if isinstance(told, dict) else {}
-    missing, cards, attempt = (told.get(name) for name in ("missing", "cards", "attempt"))
+    missing, endpoints, attempt = (told.get(name) for name in ("missing", "cards", "attempt"))
     if isinstance(missing, list) and missing and all(type(rank) is int and 0 < rank < num_ranks for rank in missing):
         raise missing_ranks(missing, where, timeout)
-    if missing is not None or not isinstance(cards, list) or len(cards) != num_ranks:
+    if missing is not None or not isinstance(endpoints, list) or len(endpoints) != num_ranks:
         raise malformed(0, f"no addresses of {num_ranks} ranks when all had met at {where}")
-    for card in cards:
-        check_card(card, 0)
-    return RendezvousResult(cards, checked_attempt(attempt))
+    for endpoint in endpoints:
+        check_card(endpoint, 0)
+    return RendezvousResult(endpoints, checked_attempt(attempt))
 
 
-def check_card(card: Any, sender: int) -> None:
+def check_card(endpoint: Any, sender: int) -> None:
     """Raise `CommunicationError` where what ``sender`` brought is no object of JSON; the reader checks its fields."""
-    if not isinstance(card, dict):
+    if not isinstance(endpoint, dict):
         raise malformed(sender, "no card of a rank to where the ranks meet")
 
 
-def address_in(cards: list[Card], rank: int) -> tuple[str, int]:
+def address_in(endpoints: list[Card], rank: int) -> tuple[str, int]:
     """Host and port, as the card of ``rank`` says. Raises `CommunicationError` where it does not."""
-    host, port = cards[rank].get("host"), cards[rank].get("port")
+    host, port = endpoints[rank].get("host"), endpoints[rank].get("port")
     is_host = isinstance(host, str) and 0 < len(host) <= _MOST_ADDRESS and host.isascii() and host.isprintable()
     if not is_host or type(port) is not int or not 0 < port < 1 << 16:
         raise malformed(rank, "no address, which is a host and a port")
@@ -207,8 +210,8 @@ def checked_attempt(attempt: Any, sender: int = 0) -> bytes:
 def _welcome(secret: bytes) -> Steps[tuple[int, bytes, Card]]:
     """What rank 0 has with whoever comes: its rank, the connection's key and its card."""
     rank, key = yield from handshake.answer(secret, _RENDEZVOUS)
-    card = yield from handshake.unseal(key, _CARD)
-    return rank, key, card
+    endpoint = yield from handshake.unseal(key, _CARD)
+    return rank, key, endpoint
 
 
 def _listen(host: str, port: int, num_ranks: int) -> socket.socket:
@@ -222,8 +225,8 @@ def _listen(host: str, port: int, num_ranks: int) -> socket.socket:
         return socket.create_server(("", port), family=family, backlog=num_ranks + 128)
 
 
-def _in_order(cards: dict[int, Card]) -> list[Card]:
-    return [cards[rank] for rank in sorted(cards)]
+def _in_order(endpoints: dict[int, Card]) -> list[Card]:
+    return [endpoints[rank] for rank in sorted(endpoints)]
 
 
 def missing_ranks(missing: list[int], where: str, timeout: float) -> CommunicationError:

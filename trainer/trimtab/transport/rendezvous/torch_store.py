@@ -52,10 +52,10 @@ def meet_in_store(
     num_ranks: int,
     timeout: float,
     *,
-    card: Card,
+    endpoint: Card,
     say: Callable[[list[int]], None] = lambda missing: None,
 ) -> tuple[RendezvousResult, Store]:
-    """Leave ``card`` (plain JSON) in the store at ``host:port``, and wait for every rank's; each rank calls it.
+    """Leave ``endpoint`` (plain JSON) in the store at ``host:port``, and wait for every rank's; each rank calls it.
 
     The store must be kept until every rank has read it. ``say`` is told on rank 0 which ranks are missing, where they
     are after some seconds, and whenever that changes. Raises `CommunicationError` that names a rank that has not come
@@ -69,9 +69,9 @@ def meet_in_store(
         raise CommunicationError(0, f"did not let the ranks meet at {where}: {_first_line(error)}") from error
     try:
         if rank == 0:
-            met = _answer_all(store, num_ranks, card, until, say)
+            met = _answer_all(store, num_ranks, endpoint, until, say)
         else:
-            met = _ask_first(store, rank, num_ranks, card, until)
+            met = _ask_first(store, rank, num_ranks, endpoint, until)
     except _MissingError as error:
         raise missing_ranks(error.ranks, where, timeout) from None
     except dist.DistError as error:
@@ -88,14 +88,14 @@ class _MissingError(Exception):
 
 
 def _answer_all(
-    store: Store, num_ranks: int, card: Card, until: float, say: Callable[[list[int]], None]
+    store: Store, num_ranks: int, endpoint: Card, until: float, say: Callable[[list[int]], None]
 ) -> RendezvousResult:
     """Rank 0's part."""
     ranks = range(num_ranks)
     answered: dict[int, _Left] = {}
     answer: dict[str, Any] = {}
     pair, secret = KeyPair(), draw_secret()
-    _write(store, _key("card", 0), {"card": card, "token": os.urandom(16).hex(), "public": pair.public.hex()})
+    _write(store, _key("card", 0), {"card": endpoint, "token": os.urandom(16).hex(), "public": pair.public.hex()})
     told: list[int] = []
     tell_at = time.monotonic() + _QUIET_SECONDS
     while True:
@@ -103,7 +103,7 @@ def _answer_all(
         if len(here) == num_ranks and here != answered:
             answered = here
             answer = {
-                "cards": [here[each].card for each in ranks],
+                "cards": [here[each].endpoint for each in ranks],
                 "tokens": [here[each].token for each in ranks],
                 "public": pair.public.hex(),
                 "sealed": [pair.seal(secret, here[each].public, each).hex() for each in ranks],
@@ -125,17 +125,17 @@ def _answer_all(
         time.sleep(_LOOK_SECONDS)
 
 
-def _ask_first(store: Store, rank: int, num_ranks: int, card: Card, until: float) -> RendezvousResult:
+def _ask_first(store: Store, rank: int, num_ranks: int, endpoint: Card, until: float) -> RendezvousResult:
     """Every other rank's part."""
     pair, token = KeyPair(), os.urandom(16).hex()
-    _write(store, _key("card", rank), {"card": card, "token": token, "public": pair.public.hex()})
+    _write(store, _key("card", rank), {"card": endpoint, "token": token, "public": pair.public.hex()})
     attempt = None
     while True:
         answer = _Answer.read(_read(store, "answer", [0]).get(0), rank, num_ranks, token)
         if answer is not None:
             if answer.is_final:
                 return RendezvousResult(
-                    answer.cards, bytes.fromhex(answer.attempt), pair.unseal(answer.sealed, answer.public)
+                    answer.endpoints, bytes.fromhex(answer.attempt), pair.unseal(answer.sealed, answer.public)
                 )
             if answer.attempt != attempt:
                 attempt = answer.attempt
@@ -158,7 +158,7 @@ def _unconfirmed(store: Store, num_ranks: int, attempt: str) -> list[int]:
 class _Left:
     """What a rank has left for rank 0."""
 
-    card: Card
+    endpoint: Card
     token: str
     public: bytes
 
@@ -175,7 +175,7 @@ class _Left:
 class _Answer:
     """What rank 0 has answered to one rank."""
 
-    cards: list[Card]
+    endpoints: list[Card]
     attempt: str
     sealed: bytes
     public: bytes
@@ -187,18 +187,22 @@ class _Answer:
         if value is None:
             return None
         check_card(value, 0)
-        tokens, cards, sealed = (value.get(name) for name in ("tokens", "cards", "sealed"))
+        tokens, endpoints, sealed = (value.get(name) for name in ("tokens", "cards", "sealed"))
         if not isinstance(tokens, list):
             raise malformed(0, "no answer to where the ranks meet")
         if tokens[rank : rank + 1] != [token]:
             return None
-        if not all(isinstance(each, list) and len(each) == num_ranks for each in (tokens, cards, sealed)):
+        if not all(isinstance(each, list) and len(each) == num_ranks for each in (tokens, endpoints, sealed)):
             raise malformed(0, f"no answer to {num_ranks} ranks to where they meet")
-        for card in cards:
-            check_card(card, 0)
+        for endpoint in endpoints:
+            check_card(endpoint, 0)
         attempt = checked_attempt(value.get("attempt")).hex()
         return cls(
-            cards, attempt, _from_hex(sealed[rank], 0), _from_hex(value.get("public"), 0), value.get("final") is True
+            endpoints,
+            attempt,
+            _from_hex(sealed[rank], 0),
+            _from_hex(value.get("public"), 0),
+            value.get("final") is True,
         )
 
 
