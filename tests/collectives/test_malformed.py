@@ -212,9 +212,9 @@ def test_rank_0_that_tells_nonsense_is_named(told: Any) -> None:
 )
 def test_a_card_without_an_address_is_its_rank_s(endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    entrance = Listener.open(2)
+    listener = Listener.open(2)
     with pytest.raises(CommunicationError, match="rank 0: sent no address"):
-        connect(1, [endpoint, entrance.endpoint], entrance, SECRET, b"a", 5.0)
+        connect(1, [endpoint, listener.endpoint], listener, SECRET, b"a", 5.0)
 
 
 @pytest.mark.parametrize("elsewhere", [{"step": 8}, {"plan_version": 4}, {"trial": 1}])

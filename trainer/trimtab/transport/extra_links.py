@@ -95,22 +95,22 @@ def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> 
 
     Raises `_NoEntranceError` on every rank where one of them cannot listen there, and `CommunicationError`.
     """
-    entrance, mistake = None, None
+    listener, mistake = None, None
     try:
-        entrance = Listener.open(group.size, interface)
+        listener = Listener.open(group.size, interface)
     except OSError as error:
         mistake = error.strerror
-    mine = {"card": entrance and entrance.endpoint, "mistake": mistake, "attempt": os.urandom(16).hex()}
+    mine = {"card": listener and listener.endpoint, "mistake": mistake, "attempt": os.urandom(16).hex()}
     told = gather_json(group, mine, _ENTRANCE)
     for rank, each in enumerate(told):
         if each.endpoint is None:
-            if entrance is not None:
-                entrance.listener.close()
+            if listener is not None:
+                listener.listener.close()
             raise _NoEntranceError(rank, each.mistake or "it does not say why")
-    assert entrance is not None, "or its mistake was raised"
+    assert listener is not None, "or its mistake was raised"
     attempt = checked_attempt(told[0].attempt)
     endpoints = [each.endpoint for each in told if each.endpoint is not None]
-    return Group(connect(group.rank, endpoints, entrance, secret or attempt, attempt, deadline))
+    return Group(connect(group.rank, endpoints, listener, secret or attempt, attempt, deadline))
 
 
 def _slowness(group: Group) -> tuple[float, ...]:

@@ -80,10 +80,10 @@ class Group:
         ``secret`` is what they know each other by, ``say`` is told on rank 0 who is missing. No wait passes
         ``deadline`` seconds without a byte moving. Raises `CommunicationError` and `UserError`.
         """
-        entrance = Listener.open(num_ranks)
-        with entrance.listener:
-            met = meet(host, port, rank, num_ranks, deadline, secret=secret, endpoint=entrance.endpoint, say=say)
-            return cls(connect(rank, met.endpoints, entrance, secret, met.attempt, deadline))
+        listener = Listener.open(num_ranks)
+        with listener.listener:
+            met = meet(host, port, rank, num_ranks, deadline, secret=secret, endpoint=listener.endpoint, say=say)
+            return cls(connect(rank, met.endpoints, listener, secret, met.attempt, deadline))
 
     @classmethod
     def meet_in_store(
@@ -101,11 +101,11 @@ class Group:
 
         Without a ``secret`` the ranks agree on one, which nobody learns who only reads the store.
         """
-        entrance = Listener.open(num_ranks)
-        with entrance.listener:
-            met, store = meet_in_store(host, port, rank, num_ranks, deadline, endpoint=entrance.endpoint, say=say)
+        listener = Listener.open(num_ranks)
+        with listener.listener:
+            met, store = meet_in_store(host, port, rank, num_ranks, deadline, endpoint=listener.endpoint, say=say)
             secret = secret or met.secret
-            group = cls(connect(rank, met.endpoints, entrance, secret, met.attempt, deadline))
+            group = cls(connect(rank, met.endpoints, listener, secret, met.attempt, deadline))
             group.transport.secret = secret
         group.submit(lambda: all_gather(group.transport, torch.zeros(0, dtype=torch.uint8))).result()
         del store  # rank 0's serves the others until all have come through

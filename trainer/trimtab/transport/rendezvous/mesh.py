@@ -85,7 +85,7 @@ class Listener:
 def connect(
     rank: int,
     endpoints: list[Card],
-    entrance: Listener,
+    listener: Listener,
     secret: bytes,
     attempt: bytes,
     deadline: float,
@@ -99,16 +99,16 @@ def connect(
     until = time.monotonic() + min(deadline, _CONNECT_SECONDS)
     connections: dict[int, socket.socket] = {}
     with (
-        entrance.listener,
-        HandshakeServer(entrance.listener, lambda: _answer(rank, len(endpoints), secret, attempt)) as switchboard,
+        listener.listener,
+        HandshakeServer(listener.listener, lambda: _answer(rank, len(endpoints), secret, attempt)) as switchboard,
     ):
         try:
             for peer in range(rank):
                 address = address_in(endpoints, peer)
-                connection = socket.socket(entrance.family, socket.SOCK_STREAM)
+                connection = socket.socket(listener.family, socket.SOCK_STREAM)
                 _enlarge_buffers(connection)
-                if entrance.source is not None:
-                    connection.bind(entrance.source)
+                if listener.source is not None:
+                    connection.bind(listener.source)
                 switchboard.call(peer, connection, address, _call(rank, peer, secret, attempt))
             while len(connections) < len(endpoints) - 1:
                 ended = switchboard.next(until)
@@ -144,15 +144,15 @@ def connect_process_group(
         transport = partial(GpuTransport, device=device, process_group=process_group)
     if size == 1:
         return transport(rank, {}, deadline)
-    entrance = Listener.open(size)
+    listener = Listener.open(size)
     secret = secret or agree_in_process_group(process_group, device)
     attempt = os.urandom(16)
     gathered = _gather(
-        json.dumps({**entrance.endpoint, "attempt": attempt.hex()}).encode(), size, device, process_group
+        json.dumps({**listener.endpoint, "attempt": attempt.hex()}).encode(), size, device, process_group
     )
     endpoints = [_card_of(each, peer) for peer, each in enumerate(gathered)]
     attempt = checked_attempt(endpoints[0].get("attempt"))
-    made = connect(rank, endpoints, entrance, secret, attempt, deadline, transport)
+    made = connect(rank, endpoints, listener, secret, attempt, deadline, transport)
     made.secret = secret
     return made
 
