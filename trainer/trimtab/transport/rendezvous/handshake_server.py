@@ -102,9 +102,9 @@ class HandshakeServer(Generic[T]):
         if len(guests) >= MAX_GUESTS:
             self._hang_up(guests[0])
         connection.setblocking(False)
-        guest = _Conversation(connection, self._talk(), time.monotonic() + self._patience)
-        guest.wanted = advance(guest.steps, None, connection)
-        self._conversations[connection.fileno()] = guest
+        unauthenticated_peer = _Conversation(connection, self._talk(), time.monotonic() + self._patience)
+        unauthenticated_peer.wanted = advance(unauthenticated_peer.steps, None, connection)
+        self._conversations[connection.fileno()] = unauthenticated_peer
         self._selector.register(connection, selectors.EVENT_READ)
 
     def _go_on(self, each: _Conversation[T]) -> tuple[socket.socket, T] | None:
