@@ -19,7 +19,7 @@ from kit.examples import examples
 from trimtab.transport.base import CommunicationError, StepTag, parted
 from trimtab.transport.rendezvous import handshake
 from trimtab.transport.rendezvous.handshake import AuthenticationError
-from trimtab.transport.rendezvous.handshake_server import converse
+from trimtab.transport.rendezvous.handshake_server import run_handshake
 from trimtab.transport.rendezvous.mesh import Listener, connect
 from trimtab.transport.rendezvous.tcp import meet
 from trimtab.transport.tcp import SocketTransport
@@ -145,7 +145,7 @@ def knock(port: int, sealed: bytes) -> None:
     """Come to rank 0 as rank 1, which one is, with something else than a card."""
     while True:
         with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)) as connection:
-            key = converse(connection, handshake.call(SECRET, b"rendezvous", 1), time.monotonic() + PATIENCE)
+            key = run_handshake(connection, handshake.call(SECRET, b"rendezvous", 1), time.monotonic() + PATIENCE)
             proof = handshake._digest(key, b"card", sealed)
             connection.sendall(struct.pack("<I", len(sealed)) + proof + sealed)
             with contextlib.suppress(ConnectionResetError):
@@ -194,8 +194,8 @@ def test_rank_0_that_tells_nonsense_is_named(told: Any) -> None:
     def first(listener: socket.socket) -> None:
         connection, _ = listener.accept()
         with connection:
-            _, key = converse(connection, handshake.answer(SECRET, b"rendezvous"), time.monotonic() + PATIENCE)
-            converse(connection, handshake.unseal(key, b"card"), time.monotonic() + PATIENCE)
+            _, key = run_handshake(connection, handshake.answer(SECRET, b"rendezvous"), time.monotonic() + PATIENCE)
+            run_handshake(connection, handshake.unseal(key, b"card"), time.monotonic() + PATIENCE)
             connection.sendall(handshake.seal(key, b"all", told))
 
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:

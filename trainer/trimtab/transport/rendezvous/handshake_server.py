@@ -148,7 +148,7 @@ class HandshakeServer(Generic[T]):
         each.socket.close()
 
 
-def converse(connection: socket.socket, steps: Steps[T], until: float) -> T:
+def run_handshake(connection: socket.socket, steps: Steps[T], until: float) -> T:
     """One conversation alone, which waits for the other end until ``until``.
 
     Raises OSError where that goes, or does not speak in time, and `AuthenticationError`.

@@ -22,7 +22,7 @@ from trimtab_api.names import TLS_VARIABLE
 from trimtab.transport.base import CommunicationError, malformed
 from trimtab.transport.rendezvous import handshake
 from trimtab.transport.rendezvous.handshake import AuthenticationError, Steps
-from trimtab.transport.rendezvous.handshake_server import PATIENCE_SECONDS, HandshakeServer, converse, explain
+from trimtab.transport.rendezvous.handshake_server import PATIENCE_SECONDS, HandshakeServer, explain, run_handshake
 
 _RENDEZVOUS, _CARD, _ALL = b"rendezvous", b"card", b"all"
 #: Seconds between two attempts to reach rank 0, which may not listen yet.
@@ -152,7 +152,7 @@ def _go_to_first(
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             try:
                 patience = min(until, time.monotonic() + PATIENCE_SECONDS)
-                key = converse(connection, handshake.call(secret, _RENDEZVOUS, rank), patience)
+                key = run_handshake(connection, handshake.call(secret, _RENDEZVOUS, rank), patience)
             except (OSError, AuthenticationError) as error:  # something else may have had the port before rank 0
                 if time.monotonic() + _RETRY_SECONDS >= until:
                     raise CommunicationError(0, f"did not let the ranks meet at {where}: {explain(error)}") from error
@@ -160,7 +160,7 @@ def _go_to_first(
                 continue
             try:
                 connection.sendall(handshake.seal(key, _CARD, endpoint))
-                told = converse(connection, handshake.unseal(key, _ALL), until + _GRACE_SECONDS)
+                told = run_handshake(connection, handshake.unseal(key, _ALL), until + _GRACE_SECONDS)
             except (OSError, AuthenticationError) as error:
                 raise CommunicationError(
                     0, f"has left {where} before all ranks met there ({explain(error)}); that rank's log says why"
