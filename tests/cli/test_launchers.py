@@ -1,7 +1,7 @@
 """What other launchers tell a process of its place among the ranks."""
 
 import pytest
-from trimtab.environment.launchers import Ranks, describe_choice, first_of_hostlist, meeting_point, ranks_of
+from trimtab.environment.launchers import Ranks, describe_choice, first_of_hostlist, ranks_of, rendezvous_endpoint
 from trimtab_api.errors import UserError
 
 TORCHRUN = {
@@ -74,22 +74,22 @@ def test_the_choice_of_a_launcher_names_its_source(environ, choice):
     ],
 )
 def test_ranks_meet_where_the_variables_say(environ, where):
-    assert meeting_point(environ, ranks_of(environ)) == where
+    assert rendezvous_endpoint(environ, ranks_of(environ)) == where
 
 
 def test_ranks_meet_on_the_first_node_of_slurms_and_at_a_port_of_the_step():
-    host, port = meeting_point(SRUN, ranks_of(SRUN))
-    _, another = meeting_point({**SRUN, "SLURM_STEP_ID": "1"}, ranks_of(SRUN))
+    host, port = rendezvous_endpoint(SRUN, ranks_of(SRUN))
+    _, another = rendezvous_endpoint({**SRUN, "SLURM_STEP_ID": "1"}, ranks_of(SRUN))
     assert host == "node07"
     assert 20000 <= port < 30000
     assert another != port
 
 
 def test_ranks_of_mpirun_meet_by_themselves_on_one_host_only():
-    assert meeting_point(MPIRUN, ranks_of(MPIRUN))[0] == "127.0.0.1"
+    assert rendezvous_endpoint(MPIRUN, ranks_of(MPIRUN))[0] == "127.0.0.1"
     apart = {**MPIRUN, "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
     with pytest.raises(UserError, match=r"MASTER_ADDR: is not set, and mpirun does not say .*-x MASTER_ADDR=HOST"):
-        meeting_point(apart, ranks_of(apart))
+        rendezvous_endpoint(apart, ranks_of(apart))
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def _that_say(environ: Mapping[str, str]) -> list[_Launcher]:
     return saying
 
 
-def meeting_point(environ: Mapping[str, str], ranks: Ranks) -> tuple[str, int]:
+def rendezvous_endpoint(environ: Mapping[str, str], ranks: Ranks) -> tuple[str, int]:
     """Address and port at which the ranks meet rank 0: MASTER_ADDR and MASTER_PORT, or what the launcher tells.
 
     Raises `UserError` where neither says it.

@@ -24,7 +24,7 @@ from trimtab_api.trainingjob import TrainingJob
 
 from trimtab.control.monitors.network_alarm import network_line
 from trimtab.environment.job_secret import secret_of_certificates
-from trimtab.environment.launchers import Ranks, meeting_point
+from trimtab.environment.launchers import Ranks, rendezvous_endpoint
 from trimtab.environment.own_process import only_in_this_process
 from trimtab.environment.side_processes import monitor_command, status_command
 from trimtab.joining.configuration import Configuration, with_ranks
@@ -87,7 +87,7 @@ def _load(configuration: Configuration) -> tuple[TrainingJob | None, UserError |
 def _meet(ranks: Ranks, timeout: float, secret: bytes, *, on_gpu: bool) -> Group:
     if dist.is_initialized():
         return Group.connect(deadline=timeout, secret=secret)
-    host, port = meeting_point(os.environ, ranks)
+    host, port = rendezvous_endpoint(os.environ, ranks)
     if on_gpu:
         if ranks.local_rank is not None:
             torch.cuda.set_device(ranks.local_rank)

@@ -79,7 +79,7 @@ def meet(
     until = time.monotonic() + timeout
     if rank == 0:
         return _receive_all(host, port, num_ranks, timeout, until, secret, endpoint, say)
-    return _go_to_first(host, port, rank, num_ranks, timeout, until, secret, endpoint)
+    return _connect_to_rank0(host, port, rank, num_ranks, timeout, until, secret, endpoint)
 
 
 def waiting_for(missing: list[int], num_ranks: int) -> str:
@@ -135,7 +135,7 @@ def _receive_all(
     return RendezvousResult(_in_order(endpoints), attempt)
 
 
-def _go_to_first(
+def _connect_to_rank0(
     host: str, port: int, rank: int, num_ranks: int, timeout: float, until: float, secret: bytes, endpoint: Card
 ) -> RendezvousResult:
     """Every other rank's part."""
