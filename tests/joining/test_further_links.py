@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kit.rank_pool import RankPool
-from trimtab.transport import extra_links as further_links
+from trimtab.transport import extra_links as extra_links
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import gather_numbers
 from trimtab.transport.rendezvous.mesh import Listener
@@ -19,11 +19,11 @@ def joined(group: Group, interfaces: list[str | None]) -> tuple[str | None, int,
     leave_further_links(group)  # which a test before this one, of the ranks that are kept, may have joined
     said, slowness = None, (1.0,)
     try:
-        slowness = further_links.join(group, interfaces[group.rank], b"secret", 30.0)
+        slowness = extra_links.join(group, interfaces[group.rank], b"secret", 30.0)
     except UserError as error:
         said = str(error)
-    num_links = 1 + len(group.further_links)
-    for link in (group, *group.further_links):
+    num_links = 1 + len(group.extra_links)
+    for link in (group, *group.extra_links):
         assert gather_numbers(link, link.rank) == list(range(group.size))
     leave_further_links(group)
     return said, num_links, slowness
@@ -31,21 +31,21 @@ def joined(group: Group, interfaces: list[str | None]) -> tuple[str | None, int,
 
 def joined_again(group: Group, num_links: int) -> int:
     leave_further_links(group)
-    assert further_links.join(group, None, b"secret", 30.0) == (1.0,)
+    assert extra_links.join(group, None, b"secret", 30.0) == (1.0,)
     links = group.join_links(num_links)
     assert group.join_links(num_links) == links, "those that there are stay"
     assert len({link.transport for link in links}) == num_links
     for link in links:
         assert gather_numbers(link, link.rank) == list(range(group.size))
     leave_further_links(group)
-    group.join_again = None
+    group.open_extra_links = None
     return len(links)
 
 
 def leave_further_links(group: Group) -> None:
-    for link in group.further_links:
+    for link in group.extra_links:
         link.close()
-    group.further_links = ()
+    group.extra_links = ()
 
 
 def test_both_links_join_the_same_ranks_and_all_know_how_slow_the_second_is(rank_pool: RankPool) -> None:
@@ -70,7 +70,7 @@ def test_ranks_connect_over_their_first_interface_as_often_as_a_plan_asks(rank_p
 
 def refused(group: Group, num_links: int) -> tuple[int, int]:
     leave_further_links(group)
-    further_links.join(group, None, b"secret", 30.0)
+    extra_links.join(group, None, b"secret", 30.0)
     opened, own = 0, Listener.open
 
     def open_one(*of: Any) -> Listener:

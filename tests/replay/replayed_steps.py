@@ -28,7 +28,7 @@ from trimtab.control.types import ModelFacts
 from trimtab.fusion import cut
 from trimtab.plan.plan import Plan
 from trimtab.session.session import Session
-from trimtab.transport import extra_links as further_links
+from trimtab.transport import extra_links as extra_links
 from trimtab.transport.group import Group
 
 SETTLING = 3
@@ -115,7 +115,7 @@ def joined():
     """This rank's group, as a job's ranks join theirs."""
     dist.init_process_group("gloo")
     group = Group.connect()
-    further_links.join(group, None, b"", deadline=60.0)
+    extra_links.join(group, None, b"", deadline=60.0)
     return group
 
 
@@ -126,7 +126,7 @@ def main():
     layers = [LayerTimes(tuple(sizes), forward, backward) for sizes, forward, backward in task["layers"]]
     network = Replayed(layers, seed=group.rank)
     sizes = tuple(parameter.numel() for parameter in reversed(list(network.parameters())))
-    facts = ModelFacts(sum(sizes), sizes, group.size, shares_interface=group.join_again is not None)
+    facts = ModelFacts(sum(sizes), sizes, group.size, shares_interface=group.open_extra_links is not None)
     chooser = Chooser(task, facts) if group.rank == 0 else None
     recorder = Traces()
     first = cut(Plan.parse(task["plans"][0]["plan"]), sizes)

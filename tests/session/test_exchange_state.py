@@ -23,7 +23,7 @@ from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.schedule.step_times import StepTimes
 from trimtab.session.session import Session
-from trimtab.transport import extra_links as further_links
+from trimtab.transport import extra_links as extra_links
 from trimtab.transport.group import Group
 from trimtab_api.errors import UserError
 
@@ -72,7 +72,7 @@ class Run:
             self.optimizer.load_state_dict(optimizer)
         self.group = Group.connect()
         if has_two_links:
-            further_links.join(self.group, "lo", b"", 30.0)
+            extra_links.join(self.group, "lo", b"", 30.0)
         self.session = Session(self.model, self.optimizer, group=self.group, plan=plan, recorder=Recorder(None))
 
     def checkpoint(self) -> bytes:
@@ -169,7 +169,7 @@ def over_two_links(rank: int, size: int, text: str, folder: Path) -> tuple[bytes
     run.session.save_exchange(folder)
     saved, held = run.checkpoint(), run.pending_step() + run.arrived()
     run.train(AFTER)
-    assert run.group.further_links[0].num_bytes > 0
+    assert run.group.extra_links[0].num_bytes > 0
     run.session.close()
     return saved, held, run.weights()
 

@@ -165,7 +165,7 @@ class Trace:
 def trace(group: Group, plan: Plan, iterations: int) -> Trace:
     toy_schedules.register()
     rank = Rank(group, plan)
-    links = (group, *group.further_links)
+    links = (group, *group.extra_links)
     seen = Trace([], [], [], [-link.num_bytes for link in links])
     generators = [torch.Generator().manual_seed(r) for r in range(group.size)]
     for _ in range(iterations):

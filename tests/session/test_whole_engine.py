@@ -229,7 +229,7 @@ def groups(size: int = SIZE) -> list[Group]:
     links = [{(a, b): SimpleQueue() for a in range(size) for b in range(size)} for _ in range(2)]
     first, second = ([Group(InProcess(rank, size, queues)) for rank in range(size)] for queues in links)
     for group, further in zip(first, second, strict=True):
-        group.further_links = (further,)
+        group.extra_links = (further,)
     return first
 
 
@@ -246,7 +246,7 @@ def fuzz_on_gpu(rank: int, size: int, seed: int, num_events: int) -> tuple[list[
     group = Group.connect(deadline=30)
     link = Group.connect(deadline=30)
     link.transport.has_own_all_reduce = False  # NCCL sums in one order on all ranks, which two links do not keep
-    group.further_links = (link,)
+    group.extra_links = (link,)
     return fuzz(group, seed, num_events)
 
 

@@ -19,7 +19,7 @@ from trimtab.papers.us_byte import us_byte
 from trimtab.plan.plan import Plan
 from trimtab.plan.timetable import Timetable
 from trimtab.schedule.step_times import StepTimes
-from trimtab.transport import extra_links as further_links
+from trimtab.transport import extra_links as extra_links
 from trimtab.transport.group import Group
 
 SHAPES = ((7, 5), (1,), (40, 11), (3,), (200,))
@@ -41,8 +41,8 @@ class Rank:
         self.group = group
         self.parameters = [nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
         self.flat_buffers = FlatBuffers([(f"p{i}", parameter) for i, parameter in enumerate(self.parameters)])
-        if not group.further_links:  # kept, as the group is, from one test to the next
-            further_links.join(group, "lo", b"", 30.0)
+        if not group.extra_links:  # kept, as the group is, from one test to the next
+            extra_links.join(group, "lo", b"", 30.0)
         self.exchanger = Exchanger(self.flat_buffers, group, plan, weights=lambda: ())
         self.random = torch.Generator().manual_seed(group.rank)
         self.entered = torch.zeros(NUM_ELEMENTS, dtype=torch.float64)

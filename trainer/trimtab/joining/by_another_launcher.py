@@ -36,7 +36,7 @@ from trimtab.joining.side_processes import SideProcesses, restarting
 from trimtab.records.best_effort import best_effort
 from trimtab.records.recorder import Recorder
 from trimtab.records.run_directory import RunDirectory, resolved
-from trimtab.transport import extra_links as further_links
+from trimtab.transport import extra_links as extra_links
 from trimtab.transport.group import DEFAULT_DEADLINE, Group
 from trimtab.transport.object_collectives import (
     TEXT_OR_NONE,
@@ -66,7 +66,7 @@ def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> JobConn
     try:
         _agree_on_job(group, job, mistake)
         assert job is not None, "its mistake was raised"
-        slowness = further_links.join(group, job.spec.network.second_interface, group.transport.secret, timeout)
+        slowness = extra_links.join(group, job.spec.network.second_interface, group.transport.secret, timeout)
         endpoints = gather_json(group, HostCard.of_this_rank().to_json(), HostCard.read)
         hosts = layout(endpoints, group.rank)
         group.hosts = hosts.ranks

@@ -13,7 +13,7 @@ from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.joining.hosts import workers
 from trimtab.joining.joined import JobConnection
 from trimtab.records.recorder import Recorder
-from trimtab.transport import extra_links as further_links
+from trimtab.transport import extra_links as extra_links
 from trimtab.transport.group import Group
 from trimtab.transport.rendezvous import process_group
 from trimtab.transport.rendezvous.tcp import waiting_for
@@ -27,7 +27,7 @@ def join(environment: LaunchEnvironment, *, on_gpu: bool) -> JobConnection:
     group = _meet(environment, timeout, recorder, secret, on_gpu=on_gpu)
     group.hosts = workers(environment.num_ranks, environment.num_local_ranks)
     try:
-        slowness = further_links.join(group, job.spec.network.second_interface, secret, timeout)
+        slowness = extra_links.join(group, job.spec.network.second_interface, secret, timeout)
     except BaseException:
         group.close()
         raise

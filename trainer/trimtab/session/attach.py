@@ -219,7 +219,7 @@ def _session_of(
         group.size,
         optimizer=family_of(*known),
         link_slowness=joined.link_slowness,
-        shares_interface=group.join_again is not None,
+        shares_interface=group.open_extra_links is not None,
         ranks_on_each=joined.job.spec.processes_per_worker,
     )
     asked = controller_settings(joined.job, facts.optimizer)

@@ -54,13 +54,13 @@ def join(group: Group, interface: str | None, secret: bytes, deadline: float) ->
     """
     is_on_cpu = group.transport.device.type == "cpu"
     if is_on_cpu and group.size > 1:
-        group.join_again = partial(_connected_again, group, secret, deadline)
+        group.open_extra_links = partial(_connected_again, group, secret, deadline)
     if interface is None:
         return (1.0,)
     if not is_on_cpu:
         raise UserError("joins ranks whose model is on the CPU; leave it out", field=FIELD, value=interface)
     try:
-        group.further_links = (_connected(group, interface, secret, deadline),)
+        group.extra_links = (_connected(group, interface, secret, deadline),)
     except _NoEntranceError as error:
         remedy = f"rank {error.rank} has none ({error.reason}); name one that every worker has, or leave it out"
         raise UserError(remedy, field=FIELD, value=interface) from error
@@ -79,7 +79,7 @@ def _connected_again(group: Group, secret: bytes, deadline: float) -> Group | No
     try:
         return _connected(group, "", secret, deadline)
     except _NoEntranceError as error:
-        group.join_again = None
+        group.open_extra_links = None
         if group.rank == 0:
             print(
                 f"trimtab: rank {error.rank} can open no further connections ({error.reason}): buffers cross by the"
@@ -115,7 +115,7 @@ def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> 
 
 def _slowness(group: Group) -> tuple[float, ...]:
     """Of each link, as rank 0 measured it."""
-    seconds = [_exchange_seconds(group, link) for link in (group, *group.further_links)]
+    seconds = [_exchange_seconds(group, link) for link in (group, *group.extra_links)]
     measured = broadcast_json(group, [each / seconds[0] for each in seconds], _NUMBERS)
     if len(measured) != len(seconds) or not all(0 < each < float("inf") for each in measured):
         raise malformed(0, f"no measurement of {len(seconds)} links")

@@ -43,12 +43,12 @@ class Group:
         self.transport = transport
         self.place = StepTag()
         """Where in training the jobs submitted from now on belong: the same on every rank, or their messages fail."""
-        self.further_links: tuple[Group, ...] = ()
+        self.extra_links: tuple[Group, ...] = ()
         """The same ranks over further connections, closed with this one; each link's jobs are in an order of their own.
 
         Those over other interfaces come first, then those that share the first interface.
         """
-        self.join_again: Callable[[], Group | None] | None = None
+        self.open_extra_links: Callable[[], Group | None] | None = None
         """Connects the same ranks over the same interface once more, all of which call it together.
 
         None, also as its answer on every rank: they cannot.
@@ -158,11 +158,11 @@ class Group:
 
         All ranks call it together, between steps. Raises `CommunicationError`.
         """
-        while self.join_again is not None and 1 + len(self.further_links) < num_links:
-            if (joined := self.join_again()) is None:
+        while self.open_extra_links is not None and 1 + len(self.extra_links) < num_links:
+            if (joined := self.open_extra_links()) is None:
                 break
-            self.further_links = (*self.further_links, joined)
-        return (self, *self.further_links)
+            self.extra_links = (*self.extra_links, joined)
+        return (self, *self.extra_links)
 
     def submit(self, job: Callable[[], T], uses: object = ()) -> Future[T]:
         """Run ``job`` on the communication thread, after those submitted before it; ``uses``: see `StreamWorker.submit`."""
@@ -197,7 +197,7 @@ class Group:
     def close(self) -> None:
         """Finish what was submitted and leave; every rank calls it, in any order."""
         atexit.unregister(self._tell_of_end)
-        for link in self.further_links:
+        for link in self.extra_links:
             link.close()
         self._compression.close()
         self._communication.close()

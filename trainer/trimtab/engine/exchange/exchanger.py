@@ -67,7 +67,7 @@ class Exchanger:
         says whether a message of rank 0 follows the step. ``phases`` hears of backward passes and of waiting.
         """
         self.flat_buffers, self.group = flat_buffers, group
-        self._links = (group, *group.further_links)
+        self._links = (group, *group.extra_links)
         self._weights, self._has_message, self._before_backward = weights, has_message, before_backward
         self._phases = phases or PhaseTimer()
         self.schemes = Schemes(group, flat_buffers)
