@@ -14,7 +14,7 @@ from fake_cuda import DEVICE, FakeCuda, FakeStream
 from torch import Tensor
 from trimtab.kernels import ChunkedTensor
 from trimtab.transport.cuda_streams import StreamChain, tensors_in
-from trimtab.transport.stopwatch import LapTimer
+from trimtab.transport.timer import LapTimer
 from trimtab.transport.worker_thread import StreamWorker
 
 CPU = torch.device("cpu")
@@ -159,9 +159,9 @@ def test_on_a_cpu_nothing_asks_for_streams(lanes, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch.cuda, "Stream", None)
     assert lanes(CPU).submit(lambda: torch.zeros(1), uses=torch.zeros(1)).result(30).item() == 0
     StreamChain(CPU).join()
-    stopwatch = LapTimer(CPU)
-    stopwatch.compressed()
-    assert stopwatch.compress_seconds >= 0.0
+    timer = LapTimer(CPU)
+    timer.compressed()
+    assert timer.compress_seconds >= 0.0
 
 
 def test_a_chain_covers_work_on_many_streams(cuda: FakeCuda) -> None:
@@ -179,16 +179,16 @@ def test_laps_on_a_gpu_are_timed_by_its_events(cuda: FakeCuda) -> None:
         for _ in range(amount):
             cuda.default.launch()
 
-    stopwatch = LapTimer(DEVICE)
+    timer = LapTimer(DEVICE)
     work(3)
-    stopwatch.compressed()
+    timer.compressed()
     work(5)
-    stopwatch.resume()
+    timer.resume()
     work(7)
-    stopwatch.communicated()
+    timer.communicated()
     work(2)
-    stopwatch.compressed()
-    assert (stopwatch.compress_seconds, stopwatch.collective_seconds) == (5.0, 7.0)
+    timer.compressed()
+    assert (timer.compress_seconds, timer.collective_seconds) == (5.0, 7.0)
 
 
 def test_no_stream_is_waited_for_when_a_lap_ends(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,8 +196,8 @@ def test_no_stream_is_waited_for_when_a_lap_ends(cuda: FakeCuda, monkeypatch: py
         raise AssertionError("the host waits")
 
     monkeypatch.setattr(torch.cuda.Event, "synchronize", refuse)
-    stopwatch = LapTimer(DEVICE)
-    stopwatch.compressed()
-    stopwatch.communicated()
+    timer = LapTimer(DEVICE)
+    timer.compressed()
+    timer.communicated()
     with pytest.raises(AssertionError, match="the host waits"):
-        _ = stopwatch.compress_seconds
+        _ = timer.compress_seconds

@@ -9,7 +9,7 @@ from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.transport.base import Transport
 from trimtab.transport.primitives import ring_all_reduce
-from trimtab.transport.stopwatch import LapTimer
+from trimtab.transport.timer import LapTimer
 from trimtab_api import catalogue
 
 
@@ -20,16 +20,16 @@ class Stripes(Collective):
         return Prepared(kernels.accumulate(exchange.grad, exchange.residual, exchange.next_residual))
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
-        n, sent, stopwatch = exchange.out.numel(), transport.num_bytes, LapTimer(exchange.out.device)
+        n, sent, timer = exchange.out.numel(), transport.num_bytes, LapTimer(exchange.out.device)
         stride = max(1, n // sum(exchange.k))
         indices = torch.arange(exchange.step % stride, n, stride, dtype=torch.int32)
         values = kernels.take(exchange.next_residual, indices)
         removed = kernels.clear(exchange.next_residual, indices)
-        stopwatch.compressed()
+        timer.compressed()
         num_messages = ring_all_reduce(transport, [values, vote])
-        stopwatch.communicated()
+        timer.communicated()
         kernels.scatter_mean(exchange.out, [(indices, values)], 1 / transport.size)
-        stopwatch.compressed()
+        timer.compressed()
         return Exchanged(
             sent=indices,
             num_selected=indices.numel(),
@@ -38,8 +38,8 @@ class Stripes(Collective):
             num_bytes=transport.num_bytes - sent,
             num_messages=num_messages,
             vote=vote,
-            compress_seconds=stopwatch.compress_seconds,
-            collective_seconds=stopwatch.collective_seconds,
+            compress_seconds=timer.compress_seconds,
+            collective_seconds=timer.collective_seconds,
         )
 
 

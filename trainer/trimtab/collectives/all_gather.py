@@ -17,7 +17,7 @@ from trimtab.collectives.sparse_messages.message import pack, unpack
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
 from trimtab.transport.recursive_halving import doubling_all_gather
-from trimtab.transport.stopwatch import LapTimer
+from trimtab.transport.timer import LapTimer
 from trimtab.wire import index_code
 from trimtab.wire.value_formats import format_of, put_errors
 
@@ -37,7 +37,7 @@ class Coded(Prepared):
     """uint8: the values in the format in which they cross."""
     squared_norm_after: float
     """That of the residual, with what rounding took."""
-    stopwatch: LapTimer
+    timer: LapTimer
 
 
 class AllGather(Collective):
@@ -54,7 +54,7 @@ class AllGather(Collective):
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Coded:
         assert selector is not None, "all-gather sends a selection"
-        stopwatch = LapTimer(exchange.out.device)
+        timer = LapTimer(exchange.out.device)
         selected = selector.compress(
             exchange.grad, exchange.residual, exchange.next_residual, exchange.segments, exchange.k, exchange.start
         )
@@ -64,18 +64,18 @@ class AllGather(Collective):
         if not form.is_exact:
             errors = selected.values - form.decode(values, selected.values.numel())
             after += put_errors(exchange.next_residual, selected.indices, errors)
-        stopwatch.compressed()
-        return Coded(selected.squared_norm_before, selected, coded, values, after, stopwatch)
+        timer.compressed()
+        return Coded(selected.squared_norm_before, selected, coded, values, after, timer)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
         assert isinstance(prepared, Coded)
-        selected, stopwatch, num_bytes = prepared.selected, prepared.stopwatch, transport.num_bytes
-        stopwatch.resume()
+        selected, timer, num_bytes = prepared.selected, prepared.timer, transport.num_bytes
+        timer.resume()
         message = pack(vote, prepared.indices, prepared.values)
-        stopwatch.compressed()
+        timer.compressed()
 
         messages, num_messages = self._all_gather(transport, message)
-        stopwatch.communicated()
+        timer.communicated()
 
         unpacked = [unpack(message, vote.numel(), exchange.wire) for message in messages]
         # In rank order, so that the sums have the same bits everywhere.
@@ -83,7 +83,7 @@ class AllGather(Collective):
         vote.zero_()
         for other, _ in unpacked:
             vote += other
-        stopwatch.compressed()
+        timer.compressed()
         return Exchanged(
             sent=selected.indices,
             num_selected=selected.indices.numel(),
@@ -92,6 +92,6 @@ class AllGather(Collective):
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=num_messages,
             vote=vote,
-            compress_seconds=stopwatch.compress_seconds,
-            collective_seconds=stopwatch.collective_seconds,
+            compress_seconds=timer.compress_seconds,
+            collective_seconds=timer.collective_seconds,
         )

@@ -22,7 +22,7 @@ from trimtab.collectives.shared_indices import mean_at
 from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather, broadcast
-from trimtab.transport.stopwatch import LapTimer
+from trimtab.transport.timer import LapTimer
 from trimtab.wire import index_code
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Candidates(Prepared):
     selected: Selected | None
     indices: Tensor | None
     """uint8: those of the selection, coded."""
-    stopwatch: LapTimer
+    timer: LapTimer
 
 
 class ArTopk(Collective):
@@ -55,7 +55,7 @@ class ArTopk(Collective):
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Candidates:
         assert selector is not None, "AR-Topk sends a selection"
-        stopwatch = LapTimer(exchange.out.device)
+        timer = LapTimer(exchange.out.device)
         if self._elect or self._leader_in_turn(exchange) == self.group.rank:
             selected = selector.compress(
                 exchange.grad, exchange.residual, exchange.next_residual, exchange.segments, exchange.k, exchange.start
@@ -66,14 +66,14 @@ class ArTopk(Collective):
             before = kernels.accumulate(exchange.grad, exchange.residual, exchange.next_residual)
         # Of those who may be elected, one will send its indices.
         coded = None if selected is None or self._elect else index_code.encode(selected.indices)
-        stopwatch.compressed()
-        return Candidates(before, selected, coded, stopwatch)
+        timer.compressed()
+        return Candidates(before, selected, coded, timer)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
         assert isinstance(prepared, Candidates)
-        residual, stopwatch, selected = exchange.next_residual, prepared.stopwatch, prepared.selected
+        residual, timer, selected = exchange.next_residual, prepared.timer, prepared.selected
         num_bytes, num_messages = transport.num_bytes, 0
-        stopwatch.resume()
+        timer.resume()
         leader = self._leader_in_turn(exchange)
         if self._elect:
             assert selected is not None, "every rank selects, to be elected"
@@ -86,7 +86,7 @@ class ArTopk(Collective):
             own = index_code.encode(selected.indices)
         coded, length = broadcast(transport, own, leader)
         num_messages += length
-        stopwatch.communicated()
+        timer.communicated()
 
         indices = index_code.decode(coded)
         if selected is not None:
@@ -94,9 +94,9 @@ class ArTopk(Collective):
         else:
             values = kernels.take(residual, indices)
             after = max(0.0, prepared.squared_norm_before - kernels.clear(residual, indices))
-        stopwatch.compressed()
+        timer.compressed()
 
-        length, kept = mean_at(exchange, transport, indices, values, vote, stopwatch, self._shape)
+        length, kept = mean_at(exchange, transport, indices, values, vote, timer, self._shape)
         return Exchanged(
             sent=indices,
             num_selected=indices.numel(),
@@ -105,8 +105,8 @@ class ArTopk(Collective):
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=num_messages + length,
             vote=vote,
-            compress_seconds=stopwatch.compress_seconds,
-            collective_seconds=stopwatch.collective_seconds,
+            compress_seconds=timer.compress_seconds,
+            collective_seconds=timer.collective_seconds,
         )
 
     def _leader_in_turn(self, exchange: Exchange) -> int:

@@ -13,7 +13,7 @@ from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_reduce
 from trimtab.transport.rounded_vector import rounding_to
-from trimtab.transport.stopwatch import LapTimer
+from trimtab.transport.timer import LapTimer
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selector
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Accumulated(Prepared):
     """This rank's share of the mean lies where the mean is to be."""
 
-    stopwatch: LapTimer
+    timer: LapTimer
 
 
 class DenseAllReduce(Collective):
@@ -38,24 +38,24 @@ class DenseAllReduce(Collective):
         self._shape = shape
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Accumulated:
-        stopwatch = LapTimer(exchange.out.device)
+        timer = LapTimer(exchange.out.device)
         before = kernels.accumulate(exchange.grad, exchange.residual, exchange.out)
         exchange.next_residual.zero_()
         exchange.out.div_(self.group.size)  # before the sum, as DistributedDataParallel does: the same bits
-        stopwatch.compressed()
-        return Accumulated(before, stopwatch)
+        timer.compressed()
+        return Accumulated(before, timer)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
         assert isinstance(prepared, Accumulated)
-        stopwatch, out, num_bytes = prepared.stopwatch, exchange.out, transport.num_bytes
-        stopwatch.resume()
+        timer, out, num_bytes = prepared.timer, exchange.out, transport.num_bytes
+        timer.resume()
         rounding, after = rounding_to(exchange.wire, exchange.next_residual), 0.0
         num_messages = all_reduce(transport, self._shape, [out, vote], rounding)
-        stopwatch.communicated()
+        timer.communicated()
         if rounding is not None:
             rounding.errors.mul_(transport.size)  # they were of the mean
             after = kernels.squared_norm(rounding.errors)
-            stopwatch.compressed()
+            timer.compressed()
         return Exchanged(
             sent=None,
             num_selected=out.numel(),
@@ -64,6 +64,6 @@ class DenseAllReduce(Collective):
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=num_messages,
             vote=vote,
-            compress_seconds=stopwatch.compress_seconds,
-            collective_seconds=stopwatch.collective_seconds,
+            compress_seconds=timer.compress_seconds,
+            collective_seconds=timer.collective_seconds,
         )

@@ -21,8 +21,8 @@ from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, 
 from trimtab.collectives.sparse_messages import sparse_or_dense as filled_pairs
 from trimtab.collectives.sparse_messages.pairs import Pairs
 from trimtab.transport.primitives import all_gather, ring_all_gather, ring_reduce_scatter, share
-from trimtab.transport.stopwatch import LapTimer
 from trimtab.transport.subgroup import Subgroup
+from trimtab.transport.timer import LapTimer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ class Accumulated(Prepared):
     """What this rank has lies where the mean is to be; its host's ranks are yet to sum theirs."""
 
     selector: Selector | None
-    stopwatch: LapTimer
+    timer: LapTimer
 
 
 class Hierarchy(Collective):
@@ -62,32 +62,32 @@ class Hierarchy(Collective):
         self._zeros = torch.empty(0, dtype=torch.float32)
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Accumulated:
-        stopwatch = LapTimer(exchange.out.device)
+        timer = LapTimer(exchange.out.device)
         before = kernels.accumulate(exchange.grad, exchange.residual, exchange.out)
-        stopwatch.compressed()
-        return Accumulated(before, selector, stopwatch)
+        timer.compressed()
+        return Accumulated(before, selector, timer)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
         assert isinstance(prepared, Accumulated)
-        out, stopwatch, num_bytes = exchange.out, prepared.stopwatch, transport.num_bytes
+        out, timer, num_bytes = exchange.out, prepared.timer, transport.num_bytes
         host = Subgroup(transport, self._host)
         start, stop = self._part(0, out.numel())
-        stopwatch.resume()
+        timer.resume()
         ring_reduce_scatter(host, out)
-        stopwatch.communicated()
+        timer.communicated()
         exchange.next_residual[:start].zero_()
         exchange.next_residual[stop:].zero_()
-        stopwatch.compressed()
+        timer.compressed()
         part = self._exchange_part(exchange, prepared.selector, Subgroup(transport, self._peers), vote)
-        stopwatch.resume()
-        sent, vote = self._tell(host, out, part, stopwatch)
+        timer.resume()
+        sent, vote = self._tell(host, out, part, timer)
         return replace(
             part,
             sent=sent,
             num_bytes=transport.num_bytes - num_bytes,
             vote=vote,
-            compress_seconds=part.compress_seconds + stopwatch.compress_seconds,
-            collective_seconds=part.collective_seconds + stopwatch.collective_seconds,
+            compress_seconds=part.compress_seconds + timer.compress_seconds,
+            collective_seconds=part.collective_seconds + timer.collective_seconds,
             figures={**part.figures, "host_bytes": float(host.num_bytes)},
         )
 
@@ -122,7 +122,7 @@ class Hierarchy(Collective):
         )
         return self._between.run(part, self._between.prepare(part, selector), peers, vote)
 
-    def _tell(self, host: Transport, out: Tensor, part: Exchanged, stopwatch: LapTimer) -> tuple[Tensor | None, Tensor]:
+    def _tell(self, host: Transport, out: Tensor, part: Exchanged, timer: LapTimer) -> tuple[Tensor | None, Tensor]:
         """Tell the host's ranks what came of this rank's part, and write what came of theirs.
 
         Returns where the host's residual was cleared, and the sum of all votes.
@@ -139,11 +139,11 @@ class Hierarchy(Collective):
             mean, _ = filled_pairs.encode(Pairs(indices, kernels.take(own, indices)), 0, stop - start)
             count = torch.tensor([part.sent.numel()], dtype=torch.int32, device=out.device)
             parts += [each.view(torch.uint8) for each in (count, part.sent + start, mean)]
-        stopwatch.compressed()
+        timer.compressed()
         messages, _ = all_gather(host, torch.cat(parts))
         if self._is_dense:
             ring_all_gather(host, out)
-        stopwatch.communicated()
+        timer.communicated()
 
         head = 4 * part.vote.numel()
         vote = torch.stack([message[:head].view(torch.float32) for message in messages]).sum(0)
@@ -154,7 +154,7 @@ class Hierarchy(Collective):
             after = head + 4 + 4 * int(message[head : head + 4].view(torch.int32).item())
             sent.append(message[head + 4 : after].view(torch.int32))
             filled_pairs.write_mean(message[after:], out[first:end], 0, 1 / size)
-        stopwatch.compressed()
+        timer.compressed()
         return torch.cat(sent), vote
 
     def commit(self) -> None:

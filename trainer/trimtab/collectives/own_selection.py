@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trimtab.collectives.base import Exchange, Prepared
 from trimtab.collectives.sparse_messages.pairs import Pairs
-from trimtab.transport.stopwatch import LapTimer
+from trimtab.transport.timer import LapTimer
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selector
@@ -20,16 +20,16 @@ class OwnSelection(Prepared):
     pairs: Pairs
     squared_norm_after: float
     """Sum of squares of the residual without it."""
-    stopwatch: LapTimer
+    timer: LapTimer
 
     @classmethod
     def taken(cls, exchange: Exchange, selector: Selector | None) -> OwnSelection:
         """Out of one buffer; does not communicate."""
         assert selector is not None, "a sparse scheme sends a selection"
-        stopwatch = LapTimer(exchange.out.device)
+        timer = LapTimer(exchange.out.device)
         selected = selector.compress(
             exchange.grad, exchange.residual, exchange.next_residual, exchange.segments, exchange.k, exchange.start
         )
-        stopwatch.compressed()
+        timer.compressed()
         pairs = Pairs(selected.indices, selected.values)
-        return cls(selected.squared_norm_before, pairs, selected.squared_norm_after, stopwatch)
+        return cls(selected.squared_norm_before, pairs, selected.squared_norm_after, timer)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from trimtab.collectives.base import Exchange
     from trimtab.transport.base import Transport
-    from trimtab.transport.stopwatch import LapTimer
+    from trimtab.transport.timer import LapTimer
 
 
 def mean_at(
@@ -25,7 +25,7 @@ def mean_at(
     indices: Tensor,
     values: Tensor,
     vote: Tensor,
-    stopwatch: LapTimer,
+    timer: LapTimer,
     shape: str = "ring",
 ) -> tuple[int, float]:
     """Write the mean over ranks of ``values`` (float32 [m]) at ``indices``, which all ranks share, to ``exchange.out``.
@@ -35,8 +35,8 @@ def mean_at(
     """
     rounding = rounding_to(exchange.wire, torch.zeros_like(values))
     num_messages = all_reduce(transport, shape, [values, vote], rounding)
-    stopwatch.communicated()
+    timer.communicated()
     kept = 0.0 if rounding is None else put_errors(exchange.next_residual, indices, rounding.errors)
     kernels.scatter_mean(exchange.out, [(indices, values)], 1 / transport.size)
-    stopwatch.compressed()
+    timer.compressed()
     return num_messages, kept

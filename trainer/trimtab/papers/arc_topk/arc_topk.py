@@ -22,7 +22,7 @@ from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.shared_indices import mean_at
 from trimtab.transport.primitives import all_gather
-from trimtab.transport.stopwatch import LapTimer
+from trimtab.transport.timer import LapTimer
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selector
@@ -39,7 +39,7 @@ class Sketched(Prepared):
     """Elements of a block."""
     sketch: Tensor
     """float32 [ceil(n / block)]."""
-    stopwatch: LapTimer
+    timer: LapTimer
 
 
 class ArcTopk(Collective):
@@ -49,7 +49,7 @@ class ArcTopk(Collective):
     """
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Sketched:
-        stopwatch = LapTimer(exchange.out.device)
+        timer = LapTimer(exchange.out.device)
         acc = exchange.next_residual
         before = kernels.accumulate(exchange.grad, exchange.residual, acc)
         n = acc.numel()
@@ -60,15 +60,15 @@ class ArcTopk(Collective):
         torch.mv(acc[: num_whole * block].view(num_whole, block), direction, out=sketch[:num_whole])
         if num_whole * block < n:
             sketch[num_whole] = acc[num_whole * block :] @ direction[: n - num_whole * block]
-        stopwatch.compressed()
-        return Sketched(before, num_sent, block, sketch, stopwatch)
+        timer.compressed()
+        return Sketched(before, num_sent, block, sketch, timer)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
         assert isinstance(prepared, Sketched)
-        residual, stopwatch, num_bytes = exchange.next_residual, prepared.stopwatch, transport.num_bytes
-        stopwatch.resume()
+        residual, timer, num_bytes = exchange.next_residual, prepared.timer, transport.num_bytes
+        timer.resume()
         sketches, gathering = all_gather(transport, prepared.sketch.view(torch.uint8))
-        stopwatch.communicated()
+        timer.communicated()
 
         total = torch.zeros_like(prepared.sketch)
         for sketch in sketches:  # in rank order, so that all choose by the same bits
@@ -79,9 +79,9 @@ class ArcTopk(Collective):
         indices = indices[indices < residual.numel()]
         values = kernels.take(residual, indices)
         cleared = kernels.clear(residual, indices)
-        stopwatch.compressed()
+        timer.compressed()
 
-        reducing, kept = mean_at(exchange, transport, indices, values, vote, stopwatch)
+        reducing, kept = mean_at(exchange, transport, indices, values, vote, timer)
         return Exchanged(
             sent=indices,
             num_selected=indices.numel(),
@@ -90,8 +90,8 @@ class ArcTopk(Collective):
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=gathering + reducing,
             vote=vote,
-            compress_seconds=stopwatch.compress_seconds,
-            collective_seconds=stopwatch.collective_seconds,
+            compress_seconds=timer.compress_seconds,
+            collective_seconds=timer.collective_seconds,
         )
 
 

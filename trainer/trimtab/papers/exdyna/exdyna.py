@@ -27,7 +27,7 @@ from trimtab.papers.exdyna.threshold import RULES, SMALLEST, mean_of
 from trimtab.sparsify.topk import kth_largest
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
-from trimtab.transport.stopwatch import LapTimer
+from trimtab.transport.timer import LapTimer
 from trimtab.wire import index_code
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class PartSelected(Prepared):
     selection: PartSelection
     indices: Tensor
     """uint8: those of the selection, coded."""
-    stopwatch: LapTimer
+    timer: LapTimer
 
 
 class ExDyna(Collective):
@@ -92,7 +92,7 @@ class ExDyna(Collective):
         self._proposed: dict[tuple[int, int], BufferState] = {}
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> PartSelected:
-        stopwatch = LapTimer(exchange.out.device)
+        timer = LapTimer(exchange.out.device)
         state = self._state.get(_key(exchange))
         partitions, expected = self._partitions(exchange, state)
         threshold = self._threshold(exchange, state)
@@ -108,17 +108,17 @@ class ExDyna(Collective):
             key = (exchange.start + began, ended - began)
             selection = within_quota(exchange, span, selection, quota, selector, key)
         coded = index_code.encode(selection.indices)
-        stopwatch.compressed()
-        return PartSelected(selection.squared_norm_before, partitions, threshold, selection, coded, stopwatch)
+        timer.compressed()
+        return PartSelected(selection.squared_norm_before, partitions, threshold, selection, coded, timer)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
         assert isinstance(prepared, PartSelected)
-        residual, stopwatch, selection = exchange.next_residual, prepared.stopwatch, prepared.selection
+        residual, timer, selection = exchange.next_residual, prepared.timer, prepared.selection
         num_bytes, size = transport.num_bytes, transport.size
-        stopwatch.resume()
+        timer.resume()
         head = torch.tensor([prepared.threshold, selection.num_over], dtype=torch.float64, device=residual.device)
         messages, gathering = all_gather(transport, torch.cat([head.view(torch.uint8), prepared.indices]))
-        stopwatch.communicated()
+        timer.communicated()
 
         # By partition, and so in ascending order.
         messages = [messages[(partition - exchange.step) % size] for partition in range(size)]
@@ -131,9 +131,9 @@ class ExDyna(Collective):
         cleared = kernels.clear(residual, union)
         own = (exchange.step + transport.rank) % size
         values[sum(counts[:own]) : sum(counts[: own + 1])] = selection.values  # the residual is zero there already
-        stopwatch.compressed()
+        timer.compressed()
 
-        reducing, kept = mean_at(exchange, transport, union, values, vote, stopwatch)
+        reducing, kept = mean_at(exchange, transport, union, values, vote, timer)
         return Exchanged(
             sent=union,
             num_selected=union.numel(),
@@ -142,8 +142,8 @@ class ExDyna(Collective):
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=gathering + reducing,
             vote=vote,
-            compress_seconds=stopwatch.compress_seconds,
-            collective_seconds=stopwatch.collective_seconds,
+            compress_seconds=timer.compress_seconds,
+            collective_seconds=timer.collective_seconds,
             figures={
                 "density": union.numel() / exchange.out.numel(),
                 "imbalance": imbalance(counts),

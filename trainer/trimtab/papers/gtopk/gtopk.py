@@ -42,30 +42,30 @@ class GTopk(Collective):
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
         assert isinstance(prepared, OwnSelection)
-        residual, stopwatch, num_bytes = exchange.next_residual, prepared.stopwatch, transport.num_bytes
+        residual, timer, num_bytes = exchange.next_residual, prepared.timer, transport.num_bytes
         own, after, k = prepared.pairs, prepared.squared_norm_after, sum(exchange.k)
         wire = exchange.wire
-        stopwatch.resume()
+        timer.resume()
         parent, children = binomial_tree(transport.rank, transport.size)
         sums = own
         for child in reversed(children):  # the shallowest subtree is ready first
             message = transport.receive_bytes(child)
-            stopwatch.communicated()
+            timer.communicated()
             head = 4 * vote.numel()
             vote += message[:head].view(torch.float32)
             sums, dropped = sparse_pairs.strongest(sparse_pairs.added([sums, Pairs.decoded(message[head:], wire)]), k)
             if self._keeps_dropped:
                 after += sparse_pairs.keep(residual, dropped)
-            stopwatch.compressed()
+            timer.compressed()
         sums, lost = sums.rounded(wire)
         if self._keeps_dropped:
             after += sparse_pairs.keep(residual, lost)
         message = torch.cat([part.view(torch.uint8) for part in (vote, *sums.coded(wire))])
-        stopwatch.compressed()
+        timer.compressed()
         if parent is not None:
             transport.send(parent, message)
         message, _ = broadcast(transport, message if parent is None else None, root=0)
-        stopwatch.communicated()
+        timer.communicated()
 
         head = 4 * vote.numel()
         vote, winners = message[:head].view(torch.float32), Pairs.decoded(message[head:], wire)
@@ -75,7 +75,7 @@ class GTopk(Collective):
             has_won = sparse_pairs.contained(own.indices, winners.indices)
             cleared = own.only(has_won)
             after += sparse_pairs.keep(residual, own.only(~has_won))
-        stopwatch.compressed()
+        timer.compressed()
         return Exchanged(
             sent=cleared.indices,
             num_selected=len(own),
@@ -84,6 +84,6 @@ class GTopk(Collective):
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=2 * chain_length(transport.size),
             vote=vote.clone(),
-            compress_seconds=stopwatch.compress_seconds,
-            collective_seconds=stopwatch.collective_seconds,
+            compress_seconds=timer.compress_seconds,
+            collective_seconds=timer.collective_seconds,
         )

@@ -79,24 +79,24 @@ class OkTopk(Collective):
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
         assert isinstance(prepared, OwnSelection)
-        own, stopwatch, num_bytes = prepared.pairs, prepared.stopwatch, transport.num_bytes
-        stopwatch.resume()
+        own, timer, num_bytes = prepared.pairs, prepared.timer, transport.num_bytes
+        timer.resume()
         key = (exchange.start, exchange.out.numel())
         state = self._state_of(key, sum(exchange.k))
 
         wire = exchange.wire
         sums, lost, num_messages = sparse_pairs.reduce_scatter(transport, own, state.bounds, wire)
-        stopwatch.communicated()
+        timer.communicated()
         magnitudes = sums.values.abs()
         estimates, moves = state.age % ESTIMATE_EVERY == 0, state.age % REGIONS_EVERY == 0
         reaching = magnitudes >= state.threshold
         report = histogram(magnitudes, state.k).coded() if estimates else (reaching.sum(dtype=torch.int32).view(1),)
         proposal = _even_bounds(own, transport.size) if moves else own.indices[:0]
         message = torch.cat([part.view(torch.uint8) for part in (vote, proposal, *report)])
-        stopwatch.compressed()
+        timer.compressed()
         messages, length = all_gather(transport, message)
         num_messages += length
-        stopwatch.communicated()
+        timer.communicated()
 
         head = 4 * vote.numel()
         vote = torch.stack([message[:head].view(torch.float32) for message in messages]).sum(0)
@@ -112,7 +112,7 @@ class OkTopk(Collective):
         self._proposed[key] = replace(state, bounds=bounds, threshold=shares.threshold, age=state.age + 1)
         winners, _ = sparse_pairs.strongest(sums, shares.of_rank[transport.rank])
         kept = 0.0
-        stopwatch.compressed()
+        timer.compressed()
 
         if max(shares.of_rank) * transport.size > BALANCE_ABOVE * shares.total:
             winners, passing, length = _balanced(transport, winners, shares, wire)
@@ -121,7 +121,7 @@ class OkTopk(Collective):
         winners, rounding = winners.rounded(wire)
         messages, length = all_gather(transport, torch.cat([part.view(torch.uint8) for part in winners.coded(wire)]))
         num_messages += length
-        stopwatch.communicated()
+        timer.communicated()
 
         everywhere = sparse_pairs.joined([Pairs.decoded(message, wire) for message in messages])
         kernels.scatter_mean(exchange.out, [(everywhere.indices, everywhere.values)], 1 / transport.size)
@@ -129,7 +129,7 @@ class OkTopk(Collective):
         lost = lost.only(sparse_pairs.contained(lost.indices, everywhere.indices))  # of the others all is kept
         for each in (own.only(~is_sent), lost, rounding):
             kept += sparse_pairs.keep(exchange.next_residual, each)
-        stopwatch.compressed()
+        timer.compressed()
         return Exchanged(
             sent=own.indices[is_sent],
             num_selected=len(own),
@@ -138,8 +138,8 @@ class OkTopk(Collective):
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=num_messages,
             vote=vote,
-            compress_seconds=stopwatch.compress_seconds,
-            collective_seconds=stopwatch.collective_seconds,
+            compress_seconds=timer.compress_seconds,
+            collective_seconds=timer.collective_seconds,
         )
 
     def commit(self) -> None:

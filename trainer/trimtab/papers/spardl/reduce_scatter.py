@@ -25,7 +25,7 @@ from trimtab.papers.spardl.residual_log import ResidualLog
 from trimtab.sparsify.base import Selected, Selector
 from trimtab.transport.base import Transport
 from trimtab.transport.primitives import chain_length
-from trimtab.transport.stopwatch import LapTimer
+from trimtab.transport.timer import LapTimer
 from trimtab.wire import index_code
 from trimtab.wire.value_formats import format_of
 
@@ -149,7 +149,7 @@ def last_bag(rank: int, count: int) -> tuple[int, int]:
     return rank + distance, count - distance
 
 
-def spar_reduce_scatter(transport: Transport, selecting: BlockSelector, last: Bag | None, stopwatch: LapTimer) -> int:
+def spar_reduce_scatter(transport: Transport, selecting: BlockSelector, last: Bag | None, timer: LapTimer) -> int:
     """Add up the blocks: block p of rank p's vector becomes the sum; ``last`` is the `last_bag`, taken already.
 
     Returns the length of the longest chain of messages.
@@ -161,9 +161,9 @@ def spar_reduce_scatter(transport: Transport, selecting: BlockSelector, last: Ba
         count = min(distance, size - distance)
         bag = last if last is not None else selecting.take_bag(rank + distance, count)
         last, message = None, pack(no_vote, *bag)
-        stopwatch.compressed()
+        timer.compressed()
         transport.send((rank + distance) % size, message)
         received = transport.receive_bytes((rank - distance) % size)
-        stopwatch.communicated()
+        timer.communicated()
         selecting.add_bag(rank, unpack(received, 0, selecting.wire)[1])
     return chain_length(size)

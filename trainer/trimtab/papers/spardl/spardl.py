@@ -25,8 +25,8 @@ from trimtab.papers.spardl.sag_share import SagShare, of_largest_overlap
 from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
-from trimtab.transport.stopwatch import LapTimer
 from trimtab.transport.subgroup import Subgroup
+from trimtab.transport.timer import LapTimer
 from trimtab.wire import index_code
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class FirstBag(Prepared):
     selecting: BlockSelector
     bag: Bag | None
     """None where there is nobody to send to."""
-    stopwatch: LapTimer
+    timer: LapTimer
 
 
 class SparDL(Collective):
@@ -68,30 +68,30 @@ class SparDL(Collective):
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> FirstBag:
         assert selector is not None, "SparDL sends a selection"
-        stopwatch = LapTimer(exchange.out.device)
+        timer = LapTimer(exchange.out.device)
         acc = exchange.next_residual
         blocks = Blocks(acc.numel(), min(acc.numel(), sum(exchange.k)), self._per_team)
         selecting = BlockSelector(acc, exchange.start, blocks, selector, exchange.wire)
         before, bag = selecting.form(exchange, *last_bag(self._number, self._per_team))
-        stopwatch.compressed()
-        return FirstBag(before, selecting, bag, stopwatch)
+        timer.compressed()
+        return FirstBag(before, selecting, bag, timer)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
         assert isinstance(prepared, FirstBag)
-        selecting, stopwatch, num_bytes = prepared.selecting, prepared.stopwatch, transport.num_bytes
+        selecting, timer, num_bytes = prepared.selecting, prepared.timer, transport.num_bytes
         first_of_team = self._team * self._per_team
         team = Subgroup(transport, range(first_of_team, first_of_team + self._per_team))
-        stopwatch.resume()
-        num_messages = spar_reduce_scatter(team, selecting, prepared.bag, stopwatch)
+        timer.resume()
+        num_messages = spar_reduce_scatter(team, selecting, prepared.bag, timer)
 
         joined = self._join(exchange, selecting, transport, vote)
-        stopwatch.communicated()
+        timer.communicated()
 
         values, pairs = self._rounded(selecting, joined.pairs, self._teams)
         message = pack(joined.vote, index_code.encode(pairs.indices), values)
-        stopwatch.compressed()
+        timer.compressed()
         messages, chain = all_gather(team, message)
-        stopwatch.communicated()
+        timer.communicated()
 
         blocks, votes = [], []
         for number, each in enumerate(messages):
@@ -102,7 +102,7 @@ class SparDL(Collective):
         sent, removed = self._settle(
             exchange.next_residual, selecting.log, torch.cat([each.indices for each in blocks])
         )
-        stopwatch.compressed()
+        timer.compressed()
         return Exchanged(
             sent=sent,
             num_selected=selecting.log.num_taken,
@@ -111,8 +111,8 @@ class SparDL(Collective):
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=num_messages + joined.num_messages + chain,
             vote=torch.stack(votes).sum(0),
-            compress_seconds=stopwatch.compress_seconds,
-            collective_seconds=stopwatch.collective_seconds,
+            compress_seconds=timer.compress_seconds,
+            collective_seconds=timer.collective_seconds,
         )
 
     def _join(self, exchange: Exchange, selecting: BlockSelector, transport: Transport, vote: Tensor) -> JobConnection:

@@ -40,26 +40,26 @@ class TopkDsa(Collective):
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
         assert isinstance(prepared, OwnSelection)
-        out, stopwatch, num_bytes = exchange.out, prepared.stopwatch, transport.num_bytes
-        stopwatch.resume()
+        out, timer, num_bytes = exchange.out, prepared.timer, transport.num_bytes
+        timer.resume()
         n, size, rank = out.numel(), transport.size, transport.rank
         bounds = [owner * n // size for owner in range(size + 1)]
         residual, wire = exchange.next_residual, exchange.wire
         sums, lost, num_messages = sparse_pairs.reduce_scatter(transport, prepared.pairs, bounds, wire)
-        stopwatch.communicated()
+        timer.communicated()
         coded, lost_of_sums = filled_pairs.encode(sums, bounds[rank], bounds[rank + 1], wire)
         kept = sum(sparse_pairs.keep(residual, each) for each in (lost, lost_of_sums))
         message = torch.cat([vote.view(torch.uint8), coded])
-        stopwatch.compressed()
+        timer.compressed()
         messages, length = all_gather(transport, message)
-        stopwatch.communicated()
+        timer.communicated()
 
         head = 4 * vote.numel()
         vote.zero_()
         for (start, stop), message in zip(pairwise(bounds), messages, strict=True):
             vote += message[:head].view(torch.float32)
             filled_pairs.write_mean(message[head:], out[start:stop], start, 1 / size, wire)
-        stopwatch.compressed()
+        timer.compressed()
         return Exchanged(
             sent=prepared.pairs.indices,
             num_selected=len(prepared.pairs),
@@ -68,6 +68,6 @@ class TopkDsa(Collective):
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=num_messages + length,
             vote=vote,
-            compress_seconds=stopwatch.compress_seconds,
-            collective_seconds=stopwatch.collective_seconds,
+            compress_seconds=timer.compress_seconds,
+            collective_seconds=timer.collective_seconds,
         )
