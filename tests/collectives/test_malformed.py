@@ -32,7 +32,7 @@ HUGE = 1 << 62
 NUMBERS = st.one_of(st.sampled_from([0, 1, 2, 77, 512, 1 << 31, (1 << 32) - 1]), st.integers(0, (1 << 32) - 1))
 LENGTHS = st.one_of(st.sampled_from([0, 4, 511, 512, 513, 1 << 33, HUGE]), st.integers(0, (1 << 64) - 1))
 FRAMES = st.builds(
-    lambda kind, number, place, length, payload: HEADER.pack(kind, number, place, length) + payload,
+    lambda kind, number, step_tag, length, payload: HEADER.pack(kind, number, step_tag, length) + payload,
     st.sampled_from([MESSAGE, WAITING, ABORTING, 0]),
     NUMBERS,
     st.sampled_from([0, 1, (1 << 64) - 1]),
@@ -222,10 +222,10 @@ def test_a_message_of_another_step_plan_or_trial_is_not_taken_for_one_of_this(el
     here = StepTag(step=7, plan_version=3, trial=0)
     near, far = ends()
     transport = SocketTransport(0, {1: near}, deadline=60.0)
-    transport.place = here
+    transport.step_tag = here
     with far:
-        for place in (here, replace(here, **elsewhere)):
-            far.sendall(HEADER.pack(MESSAGE, 0, place.code, 4) + b"\0" * 4)
+        for step_tag in (here, replace(here, **elsewhere)):
+            far.sendall(HEADER.pack(MESSAGE, 0, step_tag.code, 4) + b"\0" * 4)
         transport.receive_bytes(1)
         transport.sequence = 0
         with pytest.raises(CommunicationError, match="the ranks disagree"):

@@ -93,7 +93,7 @@ def install(kinds: Iterable[str]) -> None:
 
 def find_cni_plugins() -> Path | None:
     """The folder of the plugins of a pod's network."""
-    return next((place for place in CNI_PLUGINS if (place / "bridge").is_file()), None)
+    return next((step_tag for step_tag in CNI_PLUGINS if (step_tag / "bridge").is_file()), None)
 
 
 def refuse_unlisted_programs() -> None:

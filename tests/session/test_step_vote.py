@@ -15,9 +15,9 @@ VOTE = StepFlags(True, PLACE, 1, has_message=False, participation_changed=False,
 LOSSES = st.lists(st.none() | st.integers(-8, 8).map(float), min_size=1, max_size=6)
 
 
-def agreed(votes: list[StepFlags], place: StepTag = PLACE) -> StepConsensus:
+def agreed(votes: list[StepFlags], step_tag: StepTag = PLACE) -> StepConsensus:
     summed = sum(vote.encode(rank, len(votes)) for rank, vote in enumerate(votes))
-    return StepConsensus.decode(summed, len(votes), place, 1, place.step)  # type: ignore[arg-type]
+    return StepConsensus.decode(summed, len(votes), step_tag, 1, step_tag.step)  # type: ignore[arg-type]
 
 
 @given(LOSSES)
@@ -43,7 +43,7 @@ def test_one_rank_suffices_to_drop_a_step_and_to_tell_the_others(flags: list[tup
 @pytest.mark.parametrize("elsewhere", [{"step": 8}, {"plan_version": 4}, {"trial": 1}])
 @pytest.mark.parametrize("size", [2, 5])
 def test_ranks_of_which_one_is_elsewhere_do_not_go_on(elsewhere: dict[str, int], size: int) -> None:
-    votes = [VOTE] * (size - 1) + [replace(VOTE, place=replace(PLACE, **elsewhere))]
+    votes = [VOTE] * (size - 1) + [replace(VOTE, step_tag=replace(PLACE, **elsewhere))]
     with pytest.raises(PlanMismatchError, match="ranks disagree"):
         agreed(votes)
 

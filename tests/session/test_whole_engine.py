@@ -87,7 +87,7 @@ class Rank:
         gradients = [torch.randn(shape, generator=self.random) for shape in SHAPES]
         used = [index for index in range(len(SHAPES)) if index != unused]
         flat = self.flat([each if index in used else torch.zeros(()) * each for index, each in enumerate(gradients)])
-        is_here = engine.place.step % SIZE == self.group.rank
+        is_here = engine.step_tag.step % SIZE == self.group.rank
         spoils = spoils and spoiled is not None and bool(flat_index_is_used(spoiled, unused))
         if spoils and is_here:
             assert spoiled is not None
@@ -161,7 +161,9 @@ class Rank:
 
     def state(self) -> Any:
         weights = [parameter.detach().clone() for parameter in self.model]
-        return copy.deepcopy((self.engine.state_dict(), self.engine.flat_buffers.residual, weights, self.engine.place))
+        return copy.deepcopy(
+            (self.engine.state_dict(), self.engine.flat_buffers.residual, weights, self.engine.step_tag)
+        )
 
 
 def flat_index_is_used(element: int, unused: int | None) -> bool:
@@ -179,7 +181,7 @@ def tried(rank: Rank, draw: random.Random) -> None:
     engine, before = rank.engine, rank.state()
     kept = copy.deepcopy((rank.entered, rank.magnitude, rank.random.get_state()))
     snapshot, carried = rank.session._snapshot(), copy.deepcopy(engine.state_dict())
-    in_force, step = engine.plan, engine.place.step
+    in_force, step = engine.plan, engine.step_tag.step
     candidate = plan_drawn(draw).with_version(in_force.version)
     engine.try_out(candidate, step, trial=1)
     if bool(candidate.local_steps) != bool(in_force.local_steps):  # whose unit is another
@@ -206,7 +208,7 @@ def fuzz(group: Group, seed: int, num_events: int) -> tuple[list[str], list[dict
             if subject.is_in_round:  # a message of rank 0 comes with a vote, and that with the end of a round
                 subject.engine.end_round()
                 subject.end_round()
-            subject.engine.adopt(plan_drawn(draw).with_version(len(seen)), subject.engine.place.step)
+            subject.engine.adopt(plan_drawn(draw).with_version(len(seen)), subject.engine.step_tag.step)
         elif event == "trial":
             tried(subject, draw)
         elif event == "throw away":
@@ -277,7 +279,7 @@ def a_gradient_that_waits_is_not_finite(group: Group, plan: Plan) -> tuple[Rank,
     sum((parameter * torch.full_like(parameter, gradient)).sum() for parameter in subject.model).backward()
     assert subject.engine.step().is_finite
     kept = copy.deepcopy(carried_state.carried(subject.engine))
-    subject.engine.adopt(plan, subject.engine.place.step)
+    subject.engine.adopt(plan, subject.engine.step_tag.step)
     subject.session.close()
     return subject, kept
 

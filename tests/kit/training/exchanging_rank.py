@@ -58,7 +58,7 @@ class Rank:
 
     def iterate(self, gradients: list[Tensor]) -> bool:
         """One iteration; whether it was kept."""
-        if self.exchanger.place.step % 2:
+        if self.exchanger.step_tag.step % 2:
             self.exchanger.begin()  # as where a forward pass precedes
         self.backward(gradients)
         outcome = self.exchanger.finish()
@@ -109,7 +109,7 @@ class Rank:
         }
 
     def state(self) -> Any:
-        return copy.deepcopy((self.exchanger.state_dict(), self.flat_buffers.residual, self.exchanger.place))
+        return copy.deepcopy((self.exchanger.state_dict(), self.flat_buffers.residual, self.exchanger.step_tag))
 
 
 def in_arena_order(tensors: list[Tensor]) -> Tensor:

@@ -112,9 +112,9 @@ class StepEngine:
         return self.exchanger.plan
 
     @property
-    def place(self) -> StepTag:
+    def step_tag(self) -> StepTag:
         """Where in training the present step is."""
-        return self.exchanger.place
+        return self.exchanger.step_tag
 
     def adopt(self, plan: Plan, step: int) -> None:
         """Follow ``plan`` from ``step`` on; ranks' weights are alike now, or are made so."""
@@ -133,7 +133,7 @@ class StepEngine:
         """Exchange the round under way by ``plan``, whose rounds follow; what is held back stays, in its unit."""
         assert self.local is not None
         self.exchanger.adopt(plan)
-        self.exchanger.restart(self.place.step)
+        self.exchanger.restart(self.step_tag.step)
         self.local.num_steps = plan.local_steps
         if self._profiler is not None:
             self._profiler.restart()

@@ -175,7 +175,7 @@ class TrialRunner:
 
     def _begin(self, plan: Plan, replay: Replay, others: list[Replay], before: Snapshot) -> _Trial:
         engine = self._engine
-        in_force, step, carried = engine.plan, engine.place.step, copy.deepcopy(engine.state_dict())
+        in_force, step, carried = engine.plan, engine.step_tag.step, copy.deepcopy(engine.state_dict())
 
         def undo() -> None:
             engine.resume(in_force, step)

@@ -90,7 +90,7 @@ class Transport(ABC):
         self.size = size
         self.sequence = 0
         """Number of the exchange under way; ranks that disagree about it find out with the next message."""
-        self.place = StepTag()
+        self.step_tag = StepTag()
         """Step, plan and trial of the exchange under way, checked in the same way."""
         self.num_bytes = 0
         """Payload bytes sent so far (frame and packet headers not counted)."""

@@ -41,7 +41,7 @@ class Group:
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.place = StepTag()
+        self.step_tag = StepTag()
         """Where in training the jobs submitted from now on belong: the same on every rank, or their messages fail."""
         self.extra_links: tuple[Group, ...] = ()
         """The same ranks over further connections, closed with this one; each link's jobs are in an order of their own.
@@ -166,7 +166,7 @@ class Group:
 
     def submit(self, job: Callable[[], T], uses: object = ()) -> Future[T]:
         """Run ``job`` on the communication thread, after those submitted before it; ``uses``: see `StreamWorker.submit`."""
-        return self._communication.submit(partial(self._communicate, job, self.place), uses)
+        return self._communication.submit(partial(self._communicate, job, self.step_tag), uses)
 
     def compress(self, job: Callable[[], T], uses: object = ()) -> Future[T]:
         """Run ``job``, which does not communicate, on the compression thread, after those submitted before it."""
@@ -205,11 +205,11 @@ class Group:
             self.transport.leave(self._with_progress(HAS_LEFT))
         self.transport.close()
 
-    def _communicate(self, job: Callable[[], T], place: StepTag) -> T:
+    def _communicate(self, job: Callable[[], T], step_tag: StepTag) -> T:
         if self._failure is not None:
             raise self._failure
         self.transport.sequence += 1
-        self.transport.place = place
+        self.transport.step_tag = step_tag
         try:
             result = job()
             self.transport.flush()

@@ -90,7 +90,7 @@ class SocketTransport(Transport):
 
     def _send(self, peer: int, parts: tuple[Tensor, ...]) -> None:
         connection = self._connections[peer]
-        header = _HEADER.pack(_MESSAGE, self.sequence & 0xFFFFFFFF, self.place.code, num_bytes(parts))
+        header = _HEADER.pack(_MESSAGE, self.sequence & 0xFFFFFFFF, self.step_tag.code, num_bytes(parts))
         connection.outbox.append(memoryview(header))
         connection.outbox.extend(_bytes_of(part) for part in parts if part.numel())
         self._write(connection)
@@ -146,10 +146,10 @@ class SocketTransport(Transport):
         """The length of the next message's payload."""
         while True:
             self._read(connection, memoryview(self._header))
-            kind, sequence, place, length = _HEADER.unpack(self._header)
+            kind, sequence, step_tag, length = _HEADER.unpack(self._header)
             if kind != _WAITING:
                 break
-            if sequence >= self.size or place or length:
+            if sequence >= self.size or step_tag or length:
                 raise malformed(connection.peer, f"that it waits for rank {sequence} of {self.size}")
             self._heard_waiting(connection, sequence)
         if kind == _ABORTING:
@@ -165,10 +165,10 @@ class SocketTransport(Transport):
                 connection.peer,
                 f"is at exchange {sequence} where this rank is at {self.sequence}: the ranks disagree about the plan",
             )
-        if place != self.place.code:
+        if step_tag != self.step_tag.code:
             raise CommunicationError(
                 connection.peer,
-                f"is at {StepTag.of_code(place)} where this rank is at {self.place}: the ranks disagree, as where one"
+                f"is at {StepTag.of_code(step_tag)} where this rank is at {self.step_tag}: the ranks disagree, as where one"
                 " leaves out a batch of a trial, or a step: let all decide by what is alike on all, as by the mean",
             )
         connection.waits_for = None

@@ -34,7 +34,7 @@ def carried(engine: StepEngine) -> State:
     return {
         "tensors": flat_buffers.tensors,
         "plan": engine.plan.to_json(),
-        "step": engine.place.step,
+        "step": engine.step_tag.step,
         "residual": flat_buffers.residual,
         "set_aside": dict(flat_buffers.set_aside),
         "exchanger": held,

@@ -57,7 +57,7 @@ class StepFlags:
     """What one rank contributes."""
 
     finite: bool
-    place: StepTag
+    step_tag: StepTag
     num_steps: int
     """Steps of this rank that the exchange is of: 1, or those of its round."""
     has_message: bool
@@ -73,9 +73,9 @@ class StepFlags:
             0.0 if self.finite else 1.0,
             self.before.squared_norm_before,
             self.before.squared_norm_after,
-            float(self.place.plan_version % MODULUS),
-            float(self.place.step % MODULUS),
-            float(self.place.trial % MODULUS),
+            float(self.step_tag.plan_version % MODULUS),
+            float(self.step_tag.step % MODULUS),
+            float(self.step_tag.trial % MODULUS),
             float(self.num_steps % MODULUS),
             1.0 if self.has_message else 0.0,
             1.0 if self.participation_changed else 0.0,
@@ -127,7 +127,7 @@ class StepConsensus:
         return max(self.arrival_seconds) - median_low(self.arrival_seconds)
 
     @classmethod
-    def decode(cls, vote: Tensor, num_ranks: int, place: StepTag, num_steps: int, step: int) -> StepConsensus:
+    def decode(cls, vote: Tensor, num_ranks: int, step_tag: StepTag, num_steps: int, step: int) -> StepConsensus:
         """Read the summed vote of an exchange of ``num_steps`` steps, of which ``step`` is the last.
 
         Raises `PlanMismatchError` where another rank follows another plan, step, trial or round, and
@@ -136,10 +136,10 @@ class StepConsensus:
         numbers = vote.tolist()
         bad, before, after, version, at, trial, steps, message, participation, loss, losses = numbers[:_NUM_SHARED]
         own, fingerprints = numbers[_NUM_SHARED:][: 2 * num_ranks], numbers[_NUM_SHARED + 2 * num_ranks :]
-        here = (place.plan_version, place.step, place.trial)
+        here = (step_tag.plan_version, step_tag.step, step_tag.trial)
         if (version, at, trial) != tuple(num_ranks * (number % MODULUS) for number in here):
             raise PlanMismatchError(
-                f"ranks disagree: here {place}; over {num_ranks} ranks the plans' versions add up to {version:g},"
+                f"ranks disagree: here {step_tag}; over {num_ranks} ranks the plans' versions add up to {version:g},"
                 f" the steps to {at:g} and the trials to {trial:g}"
             )
         if steps != num_ranks * (num_steps % MODULUS):

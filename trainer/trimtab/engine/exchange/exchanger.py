@@ -81,7 +81,7 @@ class Exchanger:
         self._ended_at: float | None = None
         """When the last exchange was over, by `time.perf_counter`."""
         self.training_step = 0
-        """The first of those that the next exchange is of; a `place` counts exchanges."""
+        """The first of those that the next exchange is of; a `step_tag` counts exchanges."""
         self.num_steps = 1
         """How many these are."""
         self.adopt(plan)
@@ -143,15 +143,15 @@ class Exchanger:
         self._iteration_number, self._summary = state["iteration"], state["summary"]
         self.buckets.load_state_dict(state["buckets"])
         self.schemes.load_state_dict(state["schemes"])
-        self.restart(self.place.step, self.place.trial)
+        self.restart(self.step_tag.step, self.step_tag.trial)
 
     # Filling and sending ----------------------------------------------------------------------------------------
 
     def restart(self, step: int, trial: int = 0) -> None:
         """Begin ``step``, of a trial where that has a number; what has been done of a step is forgotten."""
-        self.place = StepTag(step, self.plan.version, trial)
+        self.step_tag = StepTag(step, self.plan.version, trial)
         for link in self._links:
-            link.place = self.place
+            link.step_tag = self.step_tag
         self.outcome: Outcome | None = None
         """What the step's exchange brought, once it is finished."""
         self._refusal: UserError | None = None
@@ -192,7 +192,7 @@ class Exchanger:
 
     def begin(self) -> None:
         """A forward pass of training has begun: send what has waited for the present step."""
-        if self.exchanges_in_backward and not self.is_mid_step and self.outcome is None and self.place.trial == 0:
+        if self.exchanges_in_backward and not self.is_mid_step and self.outcome is None and self.step_tag.trial == 0:
             self.sending.begin()
 
     def _on_gradient(self, index: int) -> None:
@@ -224,13 +224,13 @@ class Exchanger:
         before = self.own_squared_norm = self.sending.squared_norm_before
         vote = StepFlags(
             finite=before - before == 0,  # neither infinite nor not a number
-            place=self.place,
+            step_tag=self.step_tag,
             num_steps=self.num_steps,
             has_message=self._has_message(),
             participation_changed=self.participation.changed,
             before=self._summary,
         )
-        compares = self.place.trial == 0 and compares_weights(self.training_step, self.num_steps)
+        compares = self.step_tag.trial == 0 and compares_weights(self.training_step, self.num_steps)
         weights = WeightFingerprint.of(self._weights()) if compares else None
         return vote.encode(self.group.rank, self.group.size, weights)
 
@@ -266,7 +266,7 @@ class Exchanger:
         if due:
             vote = self.pending_exchanges[self.sending.consensus_send_index].handle.wait().vote
             last_step = self.training_step + self.num_steps - 1
-            consensus = StepConsensus.decode(vote, self.group.size, self.place, self.num_steps, last_step)
+            consensus = StepConsensus.decode(vote, self.group.size, self.step_tag, self.num_steps, last_step)
             if consensus.participation_changed:
                 self.participation.agree(self.group)
         is_finite = consensus is None or consensus.finite
@@ -292,7 +292,7 @@ class Exchanger:
     @property
     def _may_be_late(self) -> bool:
         """Whether means may arrive after the update: not in a trial, nor for a GradScaler, the script or a round."""
-        is_of_script = self.by_hand or self._gradients.scale or self.place.trial
+        is_of_script = self.by_hand or self._gradients.scale or self.step_tag.trial
         return not is_of_script and self.exchanges_in_backward and self.allows_late()
 
     def _hand_out(self, finite: bool) -> None:
@@ -342,6 +342,6 @@ class Exchanger:
     def _next_step(self) -> None:
         if self.pending_exchanges:
             self._ended_at = self.pending_exchanges.ended_at
-        if self.place.trial == 0:
+        if self.step_tag.trial == 0:
             self.training_step += self.num_steps
-        self.restart(self.place.step + 1, self.place.trial)
+        self.restart(self.step_tag.step + 1, self.step_tag.trial)

@@ -71,7 +71,7 @@ class RoundExchange:
 
     def stepped(self, local: LocalSgd) -> None:
         """A local step has ended that was not the round's last."""
-        is_told = self._exchanger.plan.hears_ahead and not self._exchanger.place.trial
+        is_told = self._exchanger.plan.hears_ahead and not self._exchanger.step_tag.trial
         if is_told and local.num_steps - local.num_taken == STEPS_AHEAD:
             self._told = self._plan_ahead()
 

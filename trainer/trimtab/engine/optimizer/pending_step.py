@@ -83,10 +83,10 @@ class PendingStep:
         What rank 0 has to say after that exchange it says after the next.
         """
         if not self._turns:
-            place, training_step = self._exchanger.place, self._exchanger.training_step
+            step_tag, training_step = self._exchanger.step_tag, self._exchanger.training_step
             self._exchanger.finish()
             self._drop()
-            self._exchanger.restart(place.step, place.trial)
+            self._exchanger.restart(step_tag.step, step_tag.trial)
             self._exchanger.training_step = training_step
             self.num_discarded += 1
 
@@ -109,7 +109,7 @@ class PendingStep:
         is_same = self._versions == self._present_versions()
         if is_same and self._weights is not None:
             is_same = self._weights == WeightFingerprint.of(self._parameters)
-        if is_same or self._exchanger.place.trial:
+        if is_same or self._exchanger.step_tag.trial:
             return
         raise UserError(
             "weights have changed since the last backward pass, and no optimizer of this session has stepped. A new"
