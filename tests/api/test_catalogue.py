@@ -120,10 +120,10 @@ def test_what_arrives_is_put_in_place_where_it_lies(c, N):
 def test_what_a_sparsifier_takes_is_charged_to_every_collective_that_asks_one():
     for name in COLLECTIVES:
         row = collectives[name]
-        asks = not (row.is_dense or row.selects_itself)
+        asks = not (row.is_dense or row.has_builtin_sparsifier)
         more = row.passes(0.01, 4, selecting=9.0) - row.passes(0.01, 4, selecting=1.0)
         assert more == pytest.approx(8.0 if asks else 0.0), name
-    assert collectives["arc-topk"].selects_itself
+    assert collectives["arc-topk"].has_builtin_sparsifier
     assert sparsifiers[sparsifiers.default].passes == 1.0, "what the others are measured beside"
     assert 4 < sparsifiers["topk"].passes < sparsifiers["mstopk"].passes
 
@@ -138,9 +138,9 @@ def marching_bands():
             options=(Option("bands", whole_number(1), "how many", default=1),),
             cost=lambda M, c, N, bands: Cost(bands, M * c),
             why_not=lambda N, bands: f"use bands that divide the ranks, and not {bands}" if N % bands else None,
-            cuts_union=True,
-            more_passes=0.5,
-            shown_with=("bands=3", "bands=4"),
+            reselects=True,
+            extra_passes=0.5,
+            table_variants=("bands=3", "bands=4"),
         )
     )
     yield

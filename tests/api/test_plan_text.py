@@ -44,7 +44,9 @@ def texts(draw):
     """Of plans, axes in any order; not every plan can be followed."""
     collective = draw(specs(collectives))
     ratio = "" if collectives[collective].is_dense else f"{draw(st.floats(1e-9, 1, exclude_max=True))!r}/"
-    axes = [axis for axis in AXES.values() if axis is not sparsifiers or not collectives[collective].selects_itself]
+    axes = [
+        axis for axis in AXES.values() if axis is not sparsifiers or not collectives[collective].has_builtin_sparsifier
+    ]
     told = draw(st.permutations([f"/{axis.name}={draw(specs(axis))}" for axis in axes if draw(st.booleans())]))
     return ratio + collective + "".join(told)
 

@@ -21,7 +21,7 @@ def cluster(*phases, num_ranks=4, num_elements=10_000_000, **changes):
         compute_seconds=0.1,
         select_seconds_per_element=1e-9,
         overheads=dict.fromkeys(COLLECTIVES, (1.0, 2e-4, 1.05, 5e-10, 2e-3)),
-        half_gain_ratio={"all": 0.05, "artopk": 0.08},
+        prior_half_gain_ratio={"all": 0.05, "artopk": 0.08},
         staleness={"all": 0.02, "artopk": 0.03},
         staleness_steps={"all": 2.3, "artopk": 2.3},
         dense_steps_to_target=200,

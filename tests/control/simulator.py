@@ -58,7 +58,7 @@ def random_cluster(seed: int, num_ranks: int) -> SimulatedCluster:
         compute_seconds=exp(rng.uniform(log(0.04), log(0.3))),
         select_seconds_per_element=rng.uniform(0.6e-9, 2e-9),
         overheads={name: (*map(near, shared), near(wait)) for name in COLLECTIVES},
-        half_gain_ratio={"all": half_gain, "artopk": half_gain * rng.uniform(1.1, 2.5)},
+        prior_half_gain_ratio={"all": half_gain, "artopk": half_gain * rng.uniform(1.1, 2.5)},
         staleness={"all": staleness, "artopk": staleness * rng.uniform(1.1, 1.9)},
         staleness_steps={"all": staleness_steps, "artopk": staleness_steps * rng.uniform(0.8, 1.9)},
         dense_steps_to_target=rng.uniform(150, 600),

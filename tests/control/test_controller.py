@@ -156,7 +156,9 @@ def test_trials_and_their_cost_stay_within_their_share(seed):
     drifting = cluster((0, 2e-3, 0.3 * GIGABIT))
     run = SimulatedRun(drifting, ControllerSettings(), seed)
     train(run, 60)
-    run.cluster = replace(drifting, half_gain_ratio={"all": 0.2, "artopk": 0.35})  # the gradient has become flatter
+    run.cluster = replace(
+        drifting, prior_half_gain_ratio={"all": 0.2, "artopk": 0.35}
+    )  # the gradient has become flatter
     train(run, 60)
     assert run.exploration_seconds > 0
     assert run.exploration_seconds < 0.1 * run.now
@@ -176,7 +178,7 @@ def test_a_trial_never_crosses_an_epochs_end():
     run = SimulatedRun(cluster((0, 2e-3, 0.3 * GIGABIT), steps_per_epoch=7), ControllerSettings(), 1)
     run.controller = controller
     train(run, 60)
-    run.cluster = replace(run.cluster, half_gain_ratio={"all": 0.2, "artopk": 0.35})
+    run.cluster = replace(run.cluster, prior_half_gain_ratio={"all": 0.2, "artopk": 0.35})
     train(run, 60)
     assert asked
     assert all(action is None or action.iterations <= steps_left for steps_left, action in asked)
@@ -212,7 +214,9 @@ def test_under_adam_no_trial_runs_for_the_gain_tells_nothing():
     drifting = cluster((0, 2e-3, 0.3 * GIGABIT), optimizer=ADAM)
     run = train(SimulatedRun(drifting, ControllerSettings(), 1), 60)
     assert not run.controller.plan.is_dense
-    run.cluster = replace(drifting, half_gain_ratio={"all": 0.2, "artopk": 0.35})  # the gradient has become flatter
+    run.cluster = replace(
+        drifting, prior_half_gain_ratio={"all": 0.2, "artopk": 0.35}
+    )  # the gradient has become flatter
     train(run, 60)
     assert run.exploration_seconds == 0
     assert {line["trigger"] for line in decisions(run, changed=False)}.isdisjoint({"gain", "trials"})
@@ -306,7 +310,7 @@ def test_a_moved_gain_waits_while_exchanges_are_off_for_a_reason_nobody_knows(se
     def acted_on_the_gain(*phases):
         """Whether it did before the monitor could have told of the narrower network."""
         run = train(SimulatedRun(cluster(*phases, monitor_delay=delay), ControllerSettings(), seed), changes_at + 0.5)
-        run.cluster = replace(run.cluster, half_gain_ratio={"all": 0.2, "artopk": 0.35})
+        run.cluster = replace(run.cluster, prior_half_gain_ratio={"all": 0.2, "artopk": 0.35})
         train(run, delay)
         acted = [line["time"] for line in decisions(run, changed=False) if line["trigger"] in ("gain", "trials")]
         return any(changes_at < time < changes_at + delay for time in acted)
@@ -319,7 +323,7 @@ def test_a_moved_gain_waits_while_deciding_has_taken_a_share_of_training_that_sh
     def acts_on_the_gain(deciding_seconds):
         run = train(SimulatedRun(cluster((0, *FAST)), ControllerSettings(), 2), 60.5)
         run.controller.trial_budget.decided(deciding_seconds)
-        run.cluster = replace(run.cluster, half_gain_ratio={"all": 0.2, "artopk": 0.35})
+        run.cluster = replace(run.cluster, prior_half_gain_ratio={"all": 0.2, "artopk": 0.35})
         train(run, 12.0)
         triggers = {line["trigger"] for line in decisions(run, changed=False) if line["time"] > 60.5}
         return not triggers.isdisjoint({"gain", "trials"})

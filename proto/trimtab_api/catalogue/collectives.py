@@ -36,10 +36,10 @@ def _artopk(election: str, shape: str) -> Collective:
         cost=cost if election == "star" else with_vote,
         shares_indices=True,
         wires=_SUMMED_IN,
-        beside_values=lambda M, c, N: costs.broadcast(M * c, N),
+        overhead_cost=lambda M, c, N: costs.broadcast(M * c, N),
         pattern="ring" if shape == "ring" else "tree",
-        half_gain_ratio=0.08,
-        stale_steps=2.5,
+        prior_half_gain_ratio=0.08,
+        staleness_steps=2.5,
         is_default=True,
         is_representative=election == "star",
     )
@@ -79,7 +79,7 @@ _ALL_GATHER = Collective(
     why_not=lambda N, rounds: None,
     pattern="all-gather",
     wires=(*_SUMMED_IN, "int2"),
-    beside_values=lambda M, c, N, rounds: costs.all_gather(M * c, N),
+    overhead_cost=lambda M, c, N, rounds: costs.all_gather(M * c, N),
     is_default=True,
     is_representative=True,
 )
@@ -108,10 +108,10 @@ _EXDYNA = Collective(
     why_not=lambda N, **_: None,
     shares_indices=True,
     wires=_SUMMED_IN,
-    beside_values=lambda M, c, N, **_: Cost(0, costs.exdyna(M, c, N).bytes - costs.ring_all_reduce(M * c, N).bytes),
+    overhead_cost=lambda M, c, N, **_: Cost(0, costs.exdyna(M, c, N).bytes - costs.ring_all_reduce(M * c, N).bytes),
     pattern="ring",
-    half_gain_ratio=0.1,
-    stale_steps=2.5,
+    prior_half_gain_ratio=0.1,
+    staleness_steps=2.5,
 )
 
 _ARC_TOPK = Collective(
@@ -122,12 +122,12 @@ _ARC_TOPK = Collective(
     cost=costs.arc_topk,
     shares_indices=True,
     wires=_SUMMED_IN,
-    beside_values=costs.arc_sketch,
-    more_passes=1.0,
-    selects_itself=True,
+    overhead_cost=costs.arc_sketch,
+    extra_passes=1.0,
+    has_builtin_sparsifier=True,
     pattern="ring",
-    half_gain_ratio=0.2,
-    stale_steps=2.5,
+    prior_half_gain_ratio=0.2,
+    staleness_steps=2.5,
 )
 
 
@@ -167,12 +167,12 @@ _SPARDL = Collective(
     cost=_spardl_cost,
     cost_range=_spardl_range,
     why_not=_spardl_why_not,
-    cuts_union=True,
+    reselects=True,
     wires=_SUMMED_IN,
-    beside_values=lambda M, c, N, **options: _half_of(_spardl_cost(M, c, N, **options)),
-    more_passes=1 / 3,  # the accumulated gradient is read again: 4 bytes an element of a pass's 12
-    half_gain_ratio=0.13,  # 2.6 times all-gather's (docs/measurements/schemes.md)
-    shown_with=("teams=2", "teams=3"),
+    overhead_cost=lambda M, c, N, **options: _half_of(_spardl_cost(M, c, N, **options)),
+    extra_passes=1 / 3,  # the accumulated gradient is read again: 4 bytes an element of a pass's 12
+    prior_half_gain_ratio=0.13,  # 2.6 times all-gather's (docs/measurements/schemes.md)
+    table_variants=("teams=2", "teams=3"),
 )
 
 _OK_TOPK = Collective(
@@ -183,10 +183,10 @@ _OK_TOPK = Collective(
     cost=costs.ok_topk,
     cost_range=costs.ok_topk_range,
     wires=_SUMMED_IN,
-    beside_values=lambda M, c, N: _half_of(costs.ok_topk(M, c, N)),
-    cuts_union=True,
-    half_gain_ratio=0.15,
-    stale_steps=2.5,
+    overhead_cost=lambda M, c, N: _half_of(costs.ok_topk(M, c, N)),
+    reselects=True,
+    prior_half_gain_ratio=0.15,
+    staleness_steps=2.5,
 )
 
 _GTOPK = Collective(
@@ -197,11 +197,11 @@ _GTOPK = Collective(
     cost=lambda M, c, N, residual: costs.gtopk(M, c, N),
     why_not=lambda N, residual: None,
     wires=_SUMMED_IN,
-    beside_values=lambda M, c, N, residual: _half_of(costs.gtopk(M, c, N)),
-    cuts_union=True,
+    overhead_cost=lambda M, c, N, residual: _half_of(costs.gtopk(M, c, N)),
+    reselects=True,
     pattern="tree",
-    half_gain_ratio=0.085,
-    stale_steps=2.5,
+    prior_half_gain_ratio=0.085,
+    staleness_steps=2.5,
     options=(
         Option(
             "residual",
@@ -220,7 +220,7 @@ _TOPK_DSA = Collective(
     cost=costs.topk_dsa,
     cost_range=costs.topk_dsa_range,
     wires=_SUMMED_IN,
-    beside_values=lambda M, c, N: _half_of(costs.topk_dsa(M, c, N)),
+    overhead_cost=lambda M, c, N: _half_of(costs.topk_dsa(M, c, N)),
 )
 
 #: May be written with every collective: `trimtab_api.catalogue.exchange_costs`.

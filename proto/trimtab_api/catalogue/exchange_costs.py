@@ -51,7 +51,7 @@ def collective_cost(collective: str, M: float, c: float, N: int, wire: str = wir
     exact = replace(exact, bytes=exact.bytes * _crossing(row, N, on_each))
     if wire == wires.default:
         return exact
-    others = row.beside_values(M, c, N, **_options(collective)).bytes * _crossing(row, N, on_each)
+    others = row.overhead_cost(M, c, N, **_options(collective)).bytes * _crossing(row, N, on_each)
     share = wires[wire].bytes_per_value / costs.BYTES_PER_ELEMENT
     return Cost(exact.messages, others + (exact.bytes - others) * share)
 
@@ -111,7 +111,7 @@ def cost_table(M: float, c: float, N: int, P: int = 1) -> list[tuple[str, Cost |
     """
     rows: list[tuple[str, Cost | CostRange]] = [("parameter-server", costs.parameter_server(M, N))]
     for row in collectives.rows():
-        specs = (row.name, *(f"{row.name}:{options}" for options in row.shown_with))
+        specs = (row.name, *(f"{row.name}:{options}" for options in row.table_variants))
         for spec in dict.fromkeys((*specs, *(within_hosts(each, P) for each in specs))):
             if why_not(spec, N) is None:
                 ends = cost_range(spec, M, c, N, P)

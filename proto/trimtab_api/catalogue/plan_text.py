@@ -63,7 +63,7 @@ def read_plan(text: str) -> PlanText:
             raise UserError(f"the axis {name} is named twice; leave out one", field="plan", value=text)
         axes[name] = AXES[name].canonical(spec)
     check_ratio(ratio, collective)
-    if sparsifiers.name in axes and collectives[collective].selects_itself:
+    if sparsifiers.name in axes and collectives[collective].has_builtin_sparsifier:
         raise UserError(reads_no_sparsifier(collective), field=sparsifiers.name, value=axes[sparsifiers.name])
     return PlanText(ratio, collectives.canonical(collective), axes)
 

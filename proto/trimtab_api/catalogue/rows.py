@@ -51,24 +51,24 @@ class Collective(Row):
     """Whether it sends the whole gradient."""
     shares_indices: bool = False
     """Whether k is chosen once for all ranks, which send the same indices; else every rank sends k of its own."""
-    cuts_union: bool = False
+    reselects: bool = False
     """Whether of what the ranks select about k elements come back, and not the union of their selections."""
-    more_passes: float = 0.0
+    extra_passes: float = 0.0
     """Passes over the gradient that compressing costs beside those that select."""
-    selects_itself: bool = False
-    """Whether it asks no sparsifier; what selecting takes beyond one pass is in `more_passes`."""
+    has_builtin_sparsifier: bool = False
+    """Whether it asks no sparsifier; what selecting takes beyond one pass is in `extra_passes`."""
     pattern: Pattern = "other"
     """How values travel: what colours it in reports."""
-    half_gain_ratio: float = 0.05
+    prior_half_gain_ratio: float = 0.05
     """Before anything is measured: the ratio at which half of the error-fed gradient gets through, gain = c / (c + it).
 
     More where all ranks send what one of them selected.
     """
-    stale_steps: float = 1.5
+    staleness_steps: float = 1.5
     """Steps by which training with SGD lags where the residual is as large as what was sent."""
     wires: tuple[str, ...] = ("float32",)
     """Formats in which it can send values."""
-    beside_values: Callable[..., Cost] = lambda M, c, N, **_: Cost(0, 0)
+    overhead_cost: Callable[..., Cost] = lambda M, c, N, **_: Cost(0, 0)
     """What of its closed form is not values, and takes as many bytes in every format: indices, for the most part.
 
     Called likewise.
@@ -77,7 +77,7 @@ class Collective(Row):
     """Whether it may be chosen where a job does not say which collectives may."""
     is_representative: bool = False
     """Whether it stands for its kin where all of them would be too many."""
-    shown_with: tuple[str, ...] = ()
+    table_variants: tuple[str, ...] = ()
     """Options, such as ``teams=2``, with which tables of costs show it beside the defaults."""
 
     def passes(self, ratio: float, num_ranks: int, selecting: float = 1.0) -> float:
@@ -90,11 +90,11 @@ class Collective(Row):
         if self.is_dense:
             return 0.0
         fetched = 1 - exp(-_VALUES_PER_LINE * self.arriving(ratio, num_ranks))
-        return (1.0 if self.selects_itself else selecting) + self.more_passes + _FETCH_ALL_PASSES * fetched
+        return (1.0 if self.has_builtin_sparsifier else selecting) + self.extra_passes + _FETCH_ALL_PASSES * fetched
 
     def arriving(self, ratio: float, num_ranks: int) -> float:
         """Values that arrive on a rank, as a share of its elements: they cost the passes over memory."""
-        return ratio if self.shares_indices or self.cuts_union else num_ranks * ratio
+        return ratio if self.shares_indices or self.reselects else num_ranks * ratio
 
 
 @dataclass(frozen=True)

@@ -282,7 +282,7 @@ class Communication(ApiModel):
         else:
             told, alternatives = [read_plan(self.plan).collective] if self.plan is not None else [], ()
         for name in told:
-            if not collectives[name].selects_itself:
+            if not collectives[name].has_builtin_sparsifier:
                 continue
             if self.sparsifier != sparsifiers.default:
                 raise wrong(("sparsifier",), self.sparsifier, reads_no_sparsifier(name))

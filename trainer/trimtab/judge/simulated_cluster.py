@@ -42,7 +42,7 @@ class SimulatedCluster:
     select_seconds_per_element: float
     overheads: dict[str, tuple[float, float, float, float, float]]
     """a, o, e, g, w by collective."""
-    half_gain_ratio: dict[str, float]
+    prior_half_gain_ratio: dict[str, float]
     """Ratio at which half of the error-fed gradient gets through, by family."""
     staleness: dict[str, float]
     """Share by which a residual as large as what is sent slows every step down, by family."""
@@ -98,7 +98,7 @@ class SimulatedCluster:
     def steady_gain(self, plan: Plan) -> float:
         if plan.is_dense:
             return 1.0
-        return plan.ratio / (plan.ratio + self.half_gain_ratio[family(plan)])
+        return plan.ratio / (plan.ratio + self.prior_half_gain_ratio[family(plan)])
 
 
 @lru_cache(maxsize=1024)

@@ -114,7 +114,7 @@ def cluster_of(workload: Workload, network: Network, recorded: Recorded) -> Simu
         compute_seconds=recorded.compute_seconds,
         select_seconds_per_element=1e-9,
         overheads={name: _near(rng) for name in COLLECTIVES},
-        half_gain_ratio={"all": workload.half_gain_ratio},
+        prior_half_gain_ratio={"all": workload.prior_half_gain_ratio},
         staleness={},
         staleness_steps={},
         dense_steps_to_target=recorded.dense_steps,

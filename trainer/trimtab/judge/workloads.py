@@ -22,7 +22,7 @@ class Workload:
     target_loss: float
     """Held-out; at it a run ends."""
     optimizer: OptimizerFamily
-    half_gain_ratio: float
+    prior_half_gain_ratio: float
     """At which all-gather's gain settles at a half, as real runs have shown."""
     evaluation_seconds: float
     """What rank 0 does after every fifth step, while the others wait for it; on the machine where steps were timed."""
@@ -64,7 +64,7 @@ WORKLOADS = (
         _command("digits", "--hidden 256 --learning-rate 0.003 --epochs 20"),
         0.4,
         OptimizerFamily("SGD", "sgd"),
-        half_gain_ratio=0.065,
+        prior_half_gain_ratio=0.065,
         evaluation_seconds=0.018,
     ),
     Workload(
@@ -72,7 +72,7 @@ WORKLOADS = (
         _command("char_gpt", "--width 96 --layers 2 --text-bytes 600000 --epochs 2"),
         2.75,
         OptimizerFamily("AdamW", "adam", has_mean_moments=True),
-        half_gain_ratio=0.1,
+        prior_half_gain_ratio=0.1,
         evaluation_seconds=0.06,
     ),
     Workload(
@@ -80,7 +80,7 @@ WORKLOADS = (
         _command("cnn", "--learning-rate 0.003 --epochs 25"),
         0.5,
         OptimizerFamily("SGD", "sgd"),
-        half_gain_ratio=0.15,
+        prior_half_gain_ratio=0.15,
         evaluation_seconds=0.06,
     ),
 )

@@ -90,7 +90,7 @@ def check_runs(job: TrainingJob, name: str, field: str) -> None:
     if name in (ADAPTIVE, *DDP_HOOKS):
         return
     plan, told = Plan.parse(name), job.spec.communication.sparsifier
-    if plan.row.selects_itself and told != sparsifiers.default:
+    if plan.row.has_builtin_sparsifier and told != sparsifiers.default:
         raise UserError(f"{reads_no_sparsifier(plan.collective)} (the job says {told})", field=field, value=name)
     reason = why_not(plan.collective, job.spec.num_ranks, [job.spec.processes_per_worker])
     if reason is not None:

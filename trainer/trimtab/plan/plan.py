@@ -87,7 +87,7 @@ class Plan:
         for axis in axes:
             object.__setattr__(self, axis.name, axis.canonical(getattr(self, axis.name)))
         catalogue.check_ratio(self.ratio, self.collective)
-        if self.row.selects_itself:
+        if self.row.has_builtin_sparsifier:
             object.__setattr__(self, "sparsifier", catalogue.sparsifiers.default)
         if self.wire not in self.row.wires:
             raise UserError(f"{self.collective} sends {' or '.join(self.row.wires)}", field="wire", value=self.wire)

@@ -138,7 +138,9 @@ class StatusReader:
             name=step.plan,
             ratio=plan.ratio,
             collective=plan.collective,
-            sparsifier="" if plan.is_dense or plan.row.selects_itself else self._job.spec.communication.sparsifier,
+            sparsifier=""
+            if plan.is_dense or plan.row.has_builtin_sparsifier
+            else self._job.spec.communication.sparsifier,
             reason=self._first_reason(),
             adopted_at_step=self._adopted_at,
         )

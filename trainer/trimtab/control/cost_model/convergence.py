@@ -133,7 +133,7 @@ def reads_gain(optimizer: OptimizerFamily) -> bool:
 def _sgd(plan: Plan, gain: float) -> float:
     """Of a plan of this gain; dense's is 1, whatever it exchanges."""
     num_local = max(1, plan.local_steps)
-    per_step = 0.0 if plan.is_dense else plan.row.stale_steps * (1 / gain - 1) ** (_POWER / 2)
+    per_step = 0.0 if plan.is_dense else plan.row.staleness_steps * (1 / gain - 1) ** (_POWER / 2)
     until_round_ends = (num_local - 1) / 2  # on average
     relative: float = 1 + (per_step * num_local**_ROUND_POWER + until_round_ends) / _RUN_STEPS
     return relative

@@ -279,8 +279,8 @@ def _passes(collective: str, ratio: float, sparsifier: str, wire: str, num_ranks
 
 def _prior_odds(plan: Plan) -> float:
     """Odds of the gain before any is measured."""
-    selected = 1.0 if plan.row.selects_itself else catalogue.sparsifiers[plan.sparsifier].gain_odds
-    return selected * plan.ratio / plan.row.half_gain_ratio
+    selected = 1.0 if plan.row.has_builtin_sparsifier else catalogue.sparsifiers[plan.sparsifier].gain_odds
+    return selected * plan.ratio / plan.row.prior_half_gain_ratio
 
 
 def _odds(gain: float) -> float:
