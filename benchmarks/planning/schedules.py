@@ -283,7 +283,7 @@ def profile_of(
 def judged(times: StepTimes, profile: Profile, merged: str) -> Timetable | None:
     """What the Preserver lets pass at this stage of training, as `trimtab.papers.deft.deft` asks it."""
     sums = merged == "auto"
-    if sums and (is_too_early(profile) or not profile.bears_delay(is_sgd=True)):
+    if sums and (is_too_early(profile) or not profile.tolerates_staleness(is_sgd=True)):
         return None
     model = loss_model(profile, is_sgd=True, sums=sums)
     return preserved(lambda scale: replace(queues.timetable(times, scale), averages=not sums), queues.merged, model)

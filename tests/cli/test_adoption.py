@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from trimtab.cli.main import main
-from trimtab.control.cost_model.convergence import relative_steps
+from trimtab.control.cost_model.convergence import convergence_slowdown
 from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.plan.plan import Plan
 
@@ -84,8 +84,8 @@ def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
     considered = [point for line in decisions for point in line["pareto"]]
     assert considered
     for point in considered:
-        lawful = relative_steps(Plan.parse(point["plan"]), point["gain"], BY_ADAMW)
-        assert point["relative_steps"] == pytest.approx(max(1.0, lawful)), "whatever it is that AdamW is charged"
+        lawful = convergence_slowdown(Plan.parse(point["plan"]), point["gain"], BY_ADAMW)
+        assert point["convergence_slowdown"] == pytest.approx(max(1.0, lawful)), "whatever it is that AdamW is charged"
 
 
 DDP_STYLE = Path(__file__).parent / "ddp_style.py"

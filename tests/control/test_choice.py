@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plans import FACTS, evaluator_of
-from trimtab.control.cost_model.convergence import relative_steps
+from trimtab.control.cost_model.convergence import convergence_slowdown
 from trimtab.control.decision import Prediction
 from trimtab.control.reason import reason_to_keep
 from trimtab.control.search.knee import knee
@@ -20,7 +20,7 @@ from trimtab.plan.plan import Plan, dense_plan
 
 def prediction(step_seconds=0.2, gain=0.5, compress=0.01, sync=0.1, ratio=0.01):
     plan = Plan(ratio=ratio, collective="all-gather")
-    return Prediction(plan, compress, sync, gain, relative_steps(plan, gain, FACTS), step_seconds)
+    return Prediction(plan, compress, sync, gain, convergence_slowdown(plan, gain, FACTS), step_seconds)
 
 
 DENSE = Prediction(dense_plan(), 0.0, 0.9, 1.0, 1.0, 1.0)
@@ -31,7 +31,7 @@ DENSE = Prediction(dense_plan(), 0.0, 0.9, 1.0, 1.0, 1.0)
 def test_half_a_weight_each_minimises_the_time_to_target():
     fast, thorough = prediction(step_seconds=0.10, gain=0.02), prediction(step_seconds=0.13, gain=0.5)
     chosen = knee([fast, thorough], DENSE, 0.5)
-    assert chosen is min((fast, thorough), key=lambda p: p.step_seconds * p.relative_steps)
+    assert chosen is min((fast, thorough), key=lambda p: p.step_seconds * p.convergence_slowdown)
 
 
 def test_the_speed_weight_leads_from_gain_to_speed():
@@ -55,16 +55,16 @@ def test_less_gain_means_more_steps(a, b):
     low, high = sorted((a, b))
     plan = Plan(0.01, "all-gather")
     steps = [
-        relative_steps(plan, low, FACTS),
-        relative_steps(plan, high, FACTS),
-        relative_steps(dense_plan(), 1.0, FACTS),
+        convergence_slowdown(plan, low, FACTS),
+        convergence_slowdown(plan, high, FACTS),
+        convergence_slowdown(dense_plan(), 1.0, FACTS),
     ]
     assert steps[0] >= steps[1] >= steps[2] == 1.0
 
 
 @given(st.floats(0.001, 0.999))
 def test_indices_that_one_rank_selected_for_all_cost_more_steps_at_the_same_gain(gain):
-    own, shared = (relative_steps(Plan(0.01, name), gain, FACTS) for name in ("all-gather", "artopk-star-ring"))
+    own, shared = (convergence_slowdown(Plan(0.01, name), gain, FACTS) for name in ("all-gather", "artopk-star-ring"))
     assert shared > own
 
 

@@ -31,8 +31,8 @@ def charging_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A law by which compression costs next to nothing, where it costs several times the steps."""
     for name, value in {"_SHARE": 0.08, "_ADVANCE_STEPS": 150, "_DEVIATIONS": 1.5, "_WORTH_IT": log(1.3)}.items():
         monkeypatch.setattr(experiments, name, value)  # sooner than by default
-    lawful = predict.relative_steps
-    monkeypatch.setattr(predict, "relative_steps", lambda *known, **more: max(1.0, lawful(*known, **more) / 4))
+    lawful = predict.convergence_slowdown
+    monkeypatch.setattr(predict, "convergence_slowdown", lambda *known, **more: max(1.0, lawful(*known, **more) / 4))
 
 
 def test_a_plan_whose_steps_bring_too_little_is_left_for_good_and_the_reason_says_so(charging_nothing: None) -> None:

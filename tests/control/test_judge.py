@@ -147,13 +147,13 @@ def test_under_adam_local_steps_bring_the_target_nearer_by_curves_that_were_reco
 @pytest.fixture
 def wrong_law(off: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that the law charges is off by so much."""
-    lawful = predict.relative_steps
+    lawful = predict.convergence_slowdown
 
-    def wrong(plan: Plan, gain: float, facts: ModelFacts, *, bears_delay: bool = True) -> float:
-        needed = lawful(plan, gain, facts, bears_delay=bears_delay)
+    def wrong(plan: Plan, gain: float, facts: ModelFacts, *, tolerates_staleness: bool = True) -> float:
+        needed = lawful(plan, gain, facts, tolerates_staleness=tolerates_staleness)
         return needed if plan.is_dense and not plan.local_steps else max(1.0, off * needed)
 
-    monkeypatch.setattr(predict, "relative_steps", wrong)
+    monkeypatch.setattr(predict, "convergence_slowdown", wrong)
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ from trimtab.control.search.pareto import front, objectives, spread
 from trimtab.plan.plan import Plan
 
 
-def predicted(compress, rest, relative_steps):
-    return Prediction(Plan(0.01, "all-gather"), compress, rest, 0.5, relative_steps, compress + rest)
+def predicted(compress, rest, convergence_slowdown):
+    return Prediction(Plan(0.01, "all-gather"), compress, rest, 0.5, convergence_slowdown, compress + rest)
 
 
 def dominates(a, b):

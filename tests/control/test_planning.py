@@ -314,7 +314,11 @@ def test_updates_by_a_mean_are_charged_for_as_many_steps_as_they_merge(planning)
     )
     merged = deft.plan.timetable.iterations_per_update
     assert merged > 1.2
-    assert (wait_free.relative_steps, deft.relative_steps, summed.relative_steps) == (1.0, merged, 1.0)
+    assert (wait_free.convergence_slowdown, deft.convergence_slowdown, summed.convergence_slowdown) == (
+        1.0,
+        merged,
+        1.0,
+    )
     assert summed.step_seconds == deft.step_seconds < wait_free.step_seconds
 
 

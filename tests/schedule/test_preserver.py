@@ -104,8 +104,8 @@ def test_the_model_is_of_sgd_and_of_scripts_that_tell_their_loss():
 )
 def test_a_promise_is_the_learning_rate_times_the_squared_norm(fall, kept):
     assert profile(loss_fall=fall).kept_promise == (None if kept is None else pytest.approx(kept))
-    assert profile(loss_fall=fall).bears_delay(is_sgd=True) == (fall is None or kept >= 0.15)
-    assert profile(loss_fall=fall).bears_delay(is_sgd=False)
+    assert profile(loss_fall=fall).tolerates_staleness(is_sgd=True) == (fall is None or kept >= 0.15)
+    assert profile(loss_fall=fall).tolerates_staleness(is_sgd=False)
 
 
 def test_an_update_by_a_mean_promises_as_much_for_all_of_its_iterations_as_one_would():
@@ -144,7 +144,7 @@ def test_updates_are_summed_once_the_loss_was_seen_to_fall_as_promised_and_train
 @pytest.mark.parametrize("merged", ["auto", "mean", "sum"])
 def test_no_update_is_delayed_while_the_loss_falls_short_of_what_its_gradients_promise(merged):
     short = profile(**BEARS, loss_fall=5e-6)
-    assert not short.bears_delay(is_sgd=True)
+    assert not short.tolerates_staleness(is_sgd=True)
     assert not asked_of(short, merged=merged).timetable.delays
     assert asked_of(short, merged=merged, preserver="off").timetable.delays
     assert asked_of(replace(short, loss_fall=5e-5), merged=merged).timetable.delays
@@ -168,6 +168,6 @@ def test_no_update_is_delayed_where_the_loss_rose_when_one_was(is_sgd):
 def test_a_delay_is_tried_again_at_half_of_the_learning_rate_at_which_it_did_harm():
     harmed = profile(delay_harmed_at=0.1)
     rates = (0.2, 0.1, 0.06, 0.04, None)
-    bears = [replace(harmed, learning_rate=rate).bears_delay(is_sgd=False) for rate in rates]
+    bears = [replace(harmed, learning_rate=rate).tolerates_staleness(is_sgd=False) for rate in rates]
     assert bears == [False, False, False, True, False]
-    assert not replace(harmed, delay_harmed_at=0.0).bears_delay(is_sgd=False), "at a rate that was not known"
+    assert not replace(harmed, delay_harmed_at=0.0).tolerates_staleness(is_sgd=False), "at a rate that was not known"

@@ -19,7 +19,7 @@ class Prediction:
     sync_seconds: float
     """Of a mean step what is neither computation nor selection: the exchange, as far as backward does not hide it."""
     gain: float
-    relative_steps: float
+    convergence_slowdown: float
     """Predicted steps to the target, over dense's."""
     step_seconds: float
     """Predicted wall time of a whole step."""
@@ -39,7 +39,7 @@ class Prediction:
             "compress_seconds": self.compress_seconds,
             "sync_seconds": self.sync_seconds,
             "gain": self.gain,
-            "relative_steps": self.relative_steps,
+            "convergence_slowdown": self.convergence_slowdown,
             "step_seconds": self.step_seconds,
         }
 

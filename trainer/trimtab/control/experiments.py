@@ -135,7 +135,9 @@ class Exploration:
         """By how much (log) sooner than the present plan another would be there, as far as the law may be off."""
 
         def log_speedup(each: Prediction, deviations: float) -> float:
-            return evaluator.log_speedup(replace(each, relative_steps=self._predictor.supposing(each, deviations)))
+            return evaluator.log_speedup(
+                replace(each, convergence_slowdown=self._predictor.slowdown_at(each, deviations))
+            )
 
         present, off = evaluator.present, _DEVIATIONS
         # What is unknown of both is off for both; of two that have nothing in common one is off, and the other is not.

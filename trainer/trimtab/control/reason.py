@@ -60,6 +60,6 @@ def of_progress(reason: str, left: Plan, correction: Correction) -> str:
 def _instead(one: Prediction, other: Prediction) -> str:
     return (
         f"{one.plan.name} should take {format_duration(one.step_seconds)} a step instead of "
-        f"{format_duration(other.step_seconds)} with {other.plan.name}, and {one.relative_steps:.2f} times "
-        f"as many steps as dense instead of {other.relative_steps:.2f}"
+        f"{format_duration(other.step_seconds)} with {other.plan.name}, and {one.convergence_slowdown:.2f} times "
+        f"as many steps as dense instead of {other.convergence_slowdown:.2f}"
     )

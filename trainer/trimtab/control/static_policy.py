@@ -123,4 +123,7 @@ class StaticPolicy:
 
 def _is_worth_it(found: Prediction, present: Prediction) -> bool:
     """Times are never measured twice alike; a change for their noise's sake would only be followed by the next."""
-    return found.step_seconds * found.relative_steps < _WORTH_IT * present.step_seconds * present.relative_steps
+    return (
+        found.step_seconds * found.convergence_slowdown
+        < _WORTH_IT * present.step_seconds * present.convergence_slowdown
+    )

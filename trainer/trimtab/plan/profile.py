@@ -102,7 +102,7 @@ class Profile:
             return None
         return self.loss_fall * self.plan.merged_iterations / (self.learning_rate * self.squared_gradient_norm)
 
-    def bears_delay(self, *, is_sgd: bool) -> bool:
+    def tolerates_staleness(self, *, is_sgd: bool) -> bool:
         """Whether updates may come late, as far as is known.
 
         Not where the loss rose when they did, at a learning rate that was not much higher, nor where steps of SGD

@@ -76,24 +76,24 @@ _DOUBT = log(1.05)
 _DELAYED = 1.25
 
 
-def relative_steps(plan: Plan, gain: float, facts: ModelFacts, *, bears_delay: bool = True) -> float:
+def convergence_slowdown(plan: Plan, gain: float, facts: ModelFacts, *, tolerates_staleness: bool = True) -> float:
     """Steps to the target over dense's, for a plan of this gain; an unknown optimizer is charged like Adam.
 
-    ``bears_delay``: as `Profile.bears_delay` has it.
+    ``tolerates_staleness``: as `Profile.tolerates_staleness` has it.
     """
     rounded = 1 + wires[plan.wire].error
     merged = plan.merged_iterations
-    if not bears_delay and plan.timetable is not None and plan.timetable.delays:
+    if not tolerates_staleness and plan.timetable is not None and plan.timetable.delays:
         merged = _DELAYED * plan.timetable.iterations_per_update
     if reads_gain(facts.optimizer):
         return merged * rounded * _sgd(plan, gain)
     if local_steps := plan.local_steps:
         ranks = min(plan.num_senders(facts.num_ranks), _MOST_RANKS)
-        heard_of = plan.row.arriving(plan.ratio, ranks) / ranks
+        update_frequency = plan.row.arriving(plan.ratio, ranks) / ranks
         has_mean_moments = facts.optimizer.has_mean_moments
         has_momentum = plan.outer_step is not None and plan.outer_step[1] > 0
         late = _SELECTED_UNDER_MOMENTUM if has_momentum and not plan.is_dense else 1.0
-        return late * merged * rounded * _updates(local_steps, heard_of, facts.num_ranks, has_mean_moments)
+        return late * merged * rounded * _updates(local_steps, update_frequency, facts.num_ranks, has_mean_moments)
     if plan.is_dense:
         return merged * rounded
     return merged * rounded * _adam(plan, plan.num_senders(facts.num_ranks))
@@ -111,10 +111,10 @@ def doubt(plan: Plan, facts: ModelFacts) -> float:
 
 
 @lru_cache(maxsize=20_000)
-def _updates(local_steps: int, heard_of: float, num_ranks: int, has_mean_moments: bool) -> float:
+def _updates(local_steps: int, update_frequency: float, num_ranks: int, has_mean_moments: bool) -> float:
     """By H and by how often an element is heard of, in the logarithms of both."""
     table = _UPDATES_OF_MEAN_MOMENTS if has_mean_moments else _UPDATES
-    rows = [(num_local, _interpolated(row, heard_of)) for num_local, row in table]
+    rows = [(num_local, _interpolated(row, update_frequency)) for num_local, row in table]
     ranks_share: float = (num_ranks / _MOST_RANKS) ** _OWN_GRADIENTS
     return _interpolated(rows[::-1], local_steps) * ranks_share
 
@@ -140,12 +140,12 @@ def _sgd(plan: Plan, gain: float) -> float:
 
 
 def _adam(plan: Plan, num_senders: int) -> float:
-    heard_of = plan.row.arriving(plan.ratio, min(num_senders, _MOST_RANKS))
+    update_frequency = plan.row.arriving(plan.ratio, min(num_senders, _MOST_RANKS))
     (most, fewest), (least, steps) = _ADAM[0], _ADAM[-1]
-    if heard_of >= most:
+    if update_frequency >= most:
         return fewest
-    if heard_of < least:
+    if update_frequency < least:
         # Not measured. At worst each value sent does the same work: a tenth of them needs ten times as many steps.
-        return steps * least / heard_of
-    (above, fewer), (below, more) = next(ends for ends in pairwise(_ADAM) if heard_of >= ends[1][0])
-    return fewer * exp(log(above / heard_of) / log(above / below) * log(more / fewer))
+        return steps * least / update_frequency
+    (above, fewer), (below, more) = next(ends for ends in pairwise(_ADAM) if update_frequency >= ends[1][0])
+    return fewer * exp(log(above / update_frequency) / log(above / below) * log(more / fewer))

@@ -83,8 +83,8 @@ class Progress:
         self._corrections: dict[tuple[str, float], Correction] = {}
         """Since the last loss, by what is sent and its ratio: a decision asks a thousand times."""
 
-    def observe(self, plan: Plan, loss: float, relative_steps: float) -> None:
-        """The loss at the beginning of a step (or the mean over a round); the law's ``relative_steps`` of its plan."""
+    def observe(self, plan: Plan, loss: float, convergence_slowdown: float) -> None:
+        """The loss at the beginning of a step (or the mean over a round); the law's ``convergence_slowdown`` of its plan."""
         if not isfinite(loss):
             return
         last, self._last = self._last, (plan, loss)
@@ -94,7 +94,7 @@ class Progress:
         if len(self._differences) < _FEWEST_LOSSES:
             return
         noise = max(float(np.median(self._differences)) / _MEDIAN_DIFFERENCE, 1e-6 * abs(loss), 1e-12)
-        by_law = max(1, plan.local_steps) / relative_steps
+        by_law = max(1, plan.local_steps) / convergence_slowdown
         if self._hypotheses is None:
             self._hypotheses = _Hypotheses(self._weights, loss, noise, by_law, plan)
         self._hypotheses.foretold(loss, noise, by_law, plan, has_changed=not is_same_plan)

@@ -14,7 +14,7 @@ from trimtab_api.catalogue.costs import Cost
 from trimtab.control.cost_model import step_time as overlap
 from trimtab.control.cost_model.clipped_mean import clipped_mean
 from trimtab.control.cost_model.compression_time import CompressTimes
-from trimtab.control.cost_model.convergence import doubt, relative_steps
+from trimtab.control.cost_model.convergence import convergence_slowdown, doubt
 from trimtab.control.cost_model.convergence_learning import Progress
 from trimtab.control.cost_model.interpolation import Curve
 from trimtab.control.cost_model.overheads import Overheads
@@ -98,7 +98,7 @@ class Predictor:
 
     def observe_loss(self, plan: Plan, loss: float) -> None:
         """Learn what a step under a plan brings, from the loss at its beginning."""
-        self.progress.observe(plan, loss, self._lawful_steps(plan, self.gain(plan)))
+        self.progress.observe(plan, loss, self.predicted_slowdown(plan, self.gain(plan)))
 
     def observe_profile(self, profile: Profile) -> None:
         """Learn when gradients are complete, and what updates that come late do to the loss.
@@ -145,10 +145,10 @@ class Predictor:
         """The exchange of a whole step, hidden behind backward or not."""
         return self.overheads.seconds(plan.collective, self.cost(plan), alpha, beta)
 
-    def supposing(self, prediction: Prediction, deviations: float) -> float:
+    def slowdown_at(self, prediction: Prediction, deviations: float) -> float:
         """A plan's relative steps, were the law off by so many deviations of what the loss has shown."""
         correction = self.progress.correction(prediction.plan)
-        lawful = self._lawful_steps(prediction.plan, prediction.gain)
+        lawful = self.predicted_slowdown(prediction.plan, prediction.gain)
         supposed: float = lawful * correction.believed * correction.deviation**deviations
         return max(1.0, supposed)
 
@@ -165,7 +165,7 @@ class Predictor:
             compress_seconds=compress,
             sync_seconds=max(0.0, seconds - compute - compress),
             gain=gain,
-            relative_steps=max(1.0, self._lawful_steps(plan, gain) * self.progress.correction(plan).applied),
+            convergence_slowdown=max(1.0, self.predicted_slowdown(plan, gain) * self.progress.correction(plan).applied),
             step_seconds=seconds,
             doubt=doubt(plan, self._facts),
         )
@@ -215,9 +215,11 @@ class Predictor:
             self._mean_compute = clipped_mean(alone) if alone else self._assumed_compute
         return self._mean_compute + waits.seconds(max(1, local_steps))
 
-    def _lawful_steps(self, plan: Plan, gain: float) -> float:
-        bears_delay = self.profile is None or self.profile.bears_delay(is_sgd=self._facts.optimizer.kind == "sgd")
-        return relative_steps(plan, gain, self._facts, bears_delay=bears_delay)
+    def predicted_slowdown(self, plan: Plan, gain: float) -> float:
+        tolerates_staleness = self.profile is None or self.profile.tolerates_staleness(
+            is_sgd=self._facts.optimizer.kind == "sgd"
+        )
+        return convergence_slowdown(plan, gain, self._facts, tolerates_staleness=tolerates_staleness)
 
     def _costs(self, plan: Plan) -> tuple[list[Cost], Cost]:
         """The cost of each buffer, and their sum; kept, for each decision predicts the same few hundred plans."""

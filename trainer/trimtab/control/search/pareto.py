@@ -18,7 +18,7 @@ def objectives(prediction: Prediction) -> tuple[float, float, float]:
     than AR-Topk. So the plan that reaches the target first is dominated by none.
     """
     rest = prediction.step_seconds - prediction.compress_seconds
-    return prediction.compress_seconds, rest, prediction.relative_steps
+    return prediction.compress_seconds, rest, prediction.convergence_slowdown
 
 
 def front(predictions: Sequence[Prediction]) -> list[Prediction]:
@@ -34,15 +34,15 @@ def front(predictions: Sequence[Prediction]) -> list[Prediction]:
     seconds: list[float] = []  # of the staircase, ascending
     steps: list[float] = []  # at each of them, descending
     for values in sorted(unique):
-        _, rest, relative_steps = values
+        _, rest, convergence_slowdown = values
         place = bisect_right(seconds, rest)
-        if place > 0 and steps[place - 1] <= relative_steps:
+        if place > 0 and steps[place - 1] <= convergence_slowdown:
             continue
         survivors.append(unique[values])
         end = place
-        while end < len(steps) and steps[end] >= relative_steps:
+        while end < len(steps) and steps[end] >= convergence_slowdown:
             end += 1
-        seconds[place:end], steps[place:end] = [rest], [relative_steps]
+        seconds[place:end], steps[place:end] = [rest], [convergence_slowdown]
     return sorted(survivors, key=lambda prediction: prediction.sync_seconds)
 
 

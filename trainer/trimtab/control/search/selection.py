@@ -146,7 +146,7 @@ def promise_of(best: Prediction, evaluator: PlanEvaluator) -> Promise:
     sum_alike = send_all and present.plan.collective == best.plan.collective
     is_faster = best.step_seconds < _HARDLY_FASTER * present.step_seconds
     is_for_speed = send_all or is_faster or not evaluator.reads_gain
-    run_seconds = _EARNED_BACK_STEPS * present.relative_steps * present.step_seconds
+    run_seconds = _EARNED_BACK_STEPS * present.convergence_slowdown * present.step_seconds
     once = log1p(evaluator.source_change_seconds(present.plan, best.plan) / run_seconds)
     worth = _WORTH_A_CORRECTION if sum_alike else _WORTH_A_CHANGE if is_for_speed else _WORTH_IT_FOR_THE_GAIN
     return Promise(

@@ -40,7 +40,7 @@ def plan_deft(
         return PlannedSchedule(parts, solve(1.0))
     model = loss_model(profile, is_sgd=facts.is_sgd, sums=sums)
     waits = merged == "auto" and model is not None and is_too_early(profile)
-    bears_it = profile.bears_delay(is_sgd=facts.is_sgd) and not waits
+    bears_it = profile.tolerates_staleness(is_sgd=facts.is_sgd) and not waits
     timetable = preserved(solve, queues.merged, model) if bears_it else None
     return plan_us_byte(profile, cuts, facts, partition=0) if timetable is None else PlannedSchedule(parts, timetable)
 
