@@ -97,7 +97,7 @@ class Progress:
         by_law = max(1, plan.local_steps) / convergence_slowdown
         if self._hypotheses is None:
             self._hypotheses = _Hypotheses(self._weights, loss, noise, by_law, plan)
-        self._hypotheses.foretold(loss, noise, by_law, plan, has_changed=not is_same_plan)
+        self._hypotheses.predicted(loss, noise, by_law, plan, has_changed=not is_same_plan)
         self._moments.clear()
         self._corrections.clear()
 
@@ -175,13 +175,13 @@ class _Hypotheses:
         self._prior = weights
         self._log_weights = np.zeros([1] * len(_SENT))
         """[lines of each thing that is sent]; one of what was not sent yet."""
-        self._tell_apart(plan)
+        self.add_axis(plan)
         self._filters = LossFilters.starting(loss, noise, by_law / self._factors(plan))
 
-    def foretold(self, loss: float, noise: float, by_law: float, plan: Plan, *, has_changed: bool) -> None:
-        """Believe each the more, the better it foretold the loss after a step under a plan."""
+    def predicted(self, loss: float, noise: float, by_law: float, plan: Plan, *, has_changed: bool) -> None:
+        """Believe each the more, the better it predicted the loss after a step under a plan."""
         before = self._log_weights.shape
-        self._tell_apart(plan)
+        self.add_axis(plan)
         if self._log_weights.shape != before:
             self._filters = self._filters.spread(before, self._log_weights.shape)
         if has_changed:
@@ -190,7 +190,7 @@ class _Hypotheses:
         self._log_weights = self._log_weights + told.reshape(self._log_weights.shape)
         self._log_weights = self._log_weights - self._log_weights.max()
 
-    def _tell_apart(self, plan: Plan) -> None:
+    def add_axis(self, plan: Plan) -> None:
         """What a plan sends has its lines from here on, if it had none yet."""
         sent = _sent(plan)
         if sent is not None and self._log_weights.shape[_SENT.index(sent)] == 1:
