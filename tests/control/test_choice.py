@@ -99,7 +99,7 @@ def test_a_tenth_sooner_is_worth_a_change_only_where_the_step_is_clearly_shorter
         return Prediction(plan, 0.01, step_seconds - 0.06, 0.6, 1.2 * 0.1 / step_seconds * exp(-0.1), step_seconds)
 
     wanted = ControllerSettings(collectives=("all-gather", "artopk-star-tree"), min_ratio=0.01, max_ratio=0.01)
-    choice = choose(evaluator_of(evaluate, wanted, Plan(0.01, "all-gather")), banned=(), seed=1)
+    choice = choose(evaluator_of(evaluate, wanted, Plan(0.01, "all-gather")), excluded_plans=(), seed=1)
     assert (choice.chosen.plan.collective == "artopk-star-tree") is is_worth_it
 
 
@@ -186,7 +186,7 @@ def test_what_a_change_of_source_exchanges_is_counted_in_dense_steps():
 # Among all plans ----------------------------------------------------------------------------------------
 
 
-def chosen_of(step_seconds, banned=()):
+def chosen_of(step_seconds, excluded_plans=()):
     """The ratio chosen where all steps that are sparse need as many and take so long, by ratio."""
 
     def evaluate(plan):
@@ -194,7 +194,7 @@ def chosen_of(step_seconds, banned=()):
 
     bounds = {"min_ratio": 0.01, "max_ratio": 0.02}
     wanted = ControllerSettings(collectives=("all-gather",), wires=("float32",), dense_wires=(), **bounds)
-    return choose(evaluator_of(evaluate, wanted, dense_plan()), banned, seed=1)
+    return choose(evaluator_of(evaluate, wanted, dense_plan()), excluded_plans, seed=1)
 
 
 def chosen_with_dense_taking(seconds, wires=("bfloat16",), present=None):
@@ -262,7 +262,9 @@ def test_the_best_of_every_ratio_of_two_digits_is_chosen():
 
 
 def test_what_a_guard_has_left_is_not_chosen_and_nor_is_it_shown():
-    best_is_banned = chosen_of(lambda ratio: 0.2 + abs(ratio - 0.0131), banned={("all-gather", 0.013, "gradient")})
+    best_is_banned = chosen_of(
+        lambda ratio: 0.2 + abs(ratio - 0.0131), excluded_plans={("all-gather", 0.013, "gradient")}
+    )
     assert best_is_banned.chosen.plan.ratio == 0.014
     assert 0.013 not in {shown.plan.ratio for shown in best_is_banned.front}
 

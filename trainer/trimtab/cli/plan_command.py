@@ -140,7 +140,7 @@ def _choose(question: _Question, local_steps: int) -> _Choice:
     def evaluate(plan: Plan) -> Any:
         return predictor.predict(plan, question.latency, 1 / question.bandwidth)
 
-    found = choose(PlanEvaluator(evaluate, planning, settings, dense_plan(), optimizer), banned=(), seed=0)
+    found = choose(PlanEvaluator(evaluate, planning, settings, dense_plan(), optimizer), excluded_plans=(), seed=0)
     best = found.chosen
     return _Choice(
         best.plan.name,

@@ -185,7 +185,7 @@ class Controller:
             if not choice.might_improve(evaluator):
                 return KeepGoing()
         is_provisional, seed = trigger == "warm-up", self._seed + self.log.next_id
-        made = choice.choose(evaluator, self._since_network.banned, seed, is_provisional=is_provisional)
+        made = choice.choose(evaluator, self._since_network.excluded_plans, seed, is_provisional=is_provisional)
         return self._carry_out(trigger, made, network, now)
 
     def _alarm(self, dense: Prediction | None) -> guards.GuardRailViolation | None:
@@ -201,7 +201,7 @@ class Controller:
         """To dense, for a while: all that a guard resets is reset here."""
         self._fallback.begin(alarm, self._step, now)
         self._triggers.fell_back()
-        self._since_network.banned.add(banned_of(self.plan))
+        self._since_network.excluded_plans.add(banned_of(self.plan))
         return self._carry_out("guard", choice.back_to_dense(evaluator, alarm.reason), network, now)
 
     def _trigger(self, evaluator: PlanEvaluator, now: float) -> Trigger | None:
@@ -228,7 +228,7 @@ class Controller:
         """Another plan for a while, to learn by the loss what its steps bring; None where nothing is worth it."""
         if not self.makes_trials or self.drift.is_unexplained or not self._triggers.is_settled:
             return None
-        made = self._experiments.suggest(evaluator, self._since_network.banned, self._since_plan.num_steps, now)
+        made = self._experiments.suggest(evaluator, self._since_network.excluded_plans, self._since_plan.num_steps, now)
         return self._carry_out("experiment", made, network, now) if made else None
 
     def _trials(self, evaluator: PlanEvaluator, now: float, steps_left_in_epoch: int) -> RunTrials | None:
@@ -249,7 +249,7 @@ class Controller:
     def _carry_out(self, trigger: Trigger, made: Choice, network: Network, now: float) -> Action:
         """Write the choice down; adopt the plan, if it is another."""
         reason, failed = self._experiments.judged(trigger, made)
-        self._since_network.banned |= failed
+        self._since_network.excluded_plans |= failed
         made = replace(made, reason=of_optimizer(reason, self._facts.optimizer))
         inputs = made.inputs(network, self._facts.optimizer)
         decision = self.log.decide(trigger, self._step, now, inputs, made)

@@ -92,7 +92,7 @@ class Exploration:
         return of_progress(made.reason, left, correction), {banned_of(left)}
 
     def suggest(
-        self, evaluator: PlanEvaluator, banned: Collection[ExcludedPlans], num_steps: int, now: float
+        self, evaluator: PlanEvaluator, excluded_plans: Collection[ExcludedPlans], num_steps: int, now: float
     ) -> Choice | None:
         """The plan to train under for a while instead of the present one, after ``num_steps`` of it; None: none."""
         if self._under_way is not None or self._began is None or num_steps < self._look_at or now < self._look_from:
@@ -100,7 +100,7 @@ class Exploration:
         if not self._predictor.progress.is_learning:
             return None
         self._look_at, self._look_from = num_steps + _LOOK_EVERY, now + _LOOK_EVERY_SECONDS
-        elapsed, excluded = now - self._began, {*banned, banned_of(evaluator.present.plan)}
+        elapsed, excluded = now - self._began, {*excluded_plans, banned_of(evaluator.present.plan)}
         affordable = [
             each
             for each in evaluator.kinds()

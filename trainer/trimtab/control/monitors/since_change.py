@@ -17,7 +17,7 @@ class SinceNetworkChange:
 
     outcome: PlanOutcome
     start: float = float("-inf")
-    banned: set[ExcludedPlans] = field(default_factory=set)
+    excluded_plans: set[ExcludedPlans] = field(default_factory=set)
     """What guards have left, and what was left because its steps bring much less than the law promised."""
     may_cut: bool = True
     """Whether schedules may choose parts: not once steps in parts have turned out longer."""

@@ -97,16 +97,16 @@ class Promise:
 
 
 def choose(
-    evaluator: PlanEvaluator, banned: Collection[ExcludedPlans], seed: int, *, is_provisional: bool = False
+    evaluator: PlanEvaluator, excluded_plans: Collection[ExcludedPlans], seed: int, *, is_provisional: bool = False
 ) -> Choice:
     """The knee of the Pareto front, or the present plan where leaving it promises too little.
 
-    ``banned``: collectives, ratios and sources that failed on this network. ``seed``: of the search for the front.
+    ``excluded_plans``: collectives, ratios and sources that failed on this network. ``seed``: of the search for the front.
     ``is_provisional``: the present plan, if it is not dense, was chosen by what was assumed, and is left easily.
     """
     settings, dense, present = evaluator.settings, evaluator.dense, evaluator.present
     found = solve(Space.of(settings), evaluator.predict, seed) + evaluator.of_all_values()
-    allowed = [each for each in found if banned_of(each.plan) not in banned]
+    allowed = [each for each in found if banned_of(each.plan) not in excluded_plans]
     best, undominated = _worth_its_rounds(allowed, evaluator), front(allowed)
     if best is not dense and not any(each is best for each in undominated):
         undominated.append(best)  # dominated by a plan that is doubted more, or of longer rounds
