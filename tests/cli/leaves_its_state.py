@@ -54,7 +54,7 @@ class AsWritten:
     """Stands where rank 0's `ControlClient` stands, and repeats what another run's did, but for its trials."""
 
     view = None
-    makes_trials = False
+    can_run_trials = False
     offers_rounds = False
 
     def __init__(self, run: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_look_at_what_could_be_tried_comes_no_sooner_than_seconds_after_one_in
 ) -> None:
     """Each weighs some hundred plans beside training: every eighth step of 40 ms that showed."""
     monkeypatch.setattr(experiments, "_WORTH_IT", log(1e9))
-    asked_at, looked_at = [], []
+    asked_at, acknowledged = [], []
     suggest, promise = experiments.Exploration.suggest, experiments.Exploration._promise
 
     def asked(self: experiments.Exploration, *about: Any) -> Any:
@@ -73,13 +73,13 @@ def test_a_look_at_what_could_be_tried_comes_no_sooner_than_seconds_after_one_in
         return suggest(self, *about)
 
     def looked(self: experiments.Exploration, *about: Any) -> Any:
-        looked_at.append(asked_at[-1])
+        acknowledged.append(asked_at[-1])
         return promise(self, *about)
 
     monkeypatch.setattr(experiments.Exploration, "suggest", asked)
     monkeypatch.setattr(experiments.Exploration, "_promise", looked)
     decided(SimulatedRun(random_adam_cluster(0, 4), ADAPTIVE, 0), 200)
-    times = sorted(set(looked_at))
+    times = sorted(set(acknowledged))
     apart = [after - before for before, after in pairwise(times)]
     assert len(apart) > 1
     assert min(apart) >= 3.0

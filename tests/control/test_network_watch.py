@@ -58,21 +58,21 @@ def test_one_outlier_makes_none():
 
 def test_a_lone_view_is_believed_at_once_when_the_exchanges_agree():
     network_watch = watch(view(1), view(2, latency=5e-3))
-    assert network_watch.believe(1.0, lambda suspect: suspect.latency == 5e-3)
+    assert network_watch.accept(1.0, lambda suspect: suspect.latency == 5e-3)
     assert network_watch.network.latency == 5e-3
 
 
 def test_a_lone_view_is_believed_after_a_second_unless_the_exchanges_object():
     network_watch = watch(view(1), view(2, latency=5e-3))
-    assert not network_watch.believe(1.5, cannot_tell)
-    assert not network_watch.believe(9.0, lambda suspect: False)
-    assert network_watch.believe(2.0, cannot_tell)
+    assert not network_watch.accept(1.5, cannot_tell)
+    assert not network_watch.accept(9.0, lambda suspect: False)
+    assert network_watch.accept(2.0, cannot_tell)
 
 
 def test_a_lone_view_that_differs_little_is_believed_only_once_the_bandwidth_must_have_been_tested_again():
     network_watch = watch(view(1), view(2, bandwidth=0.85 * GIGABIT))
-    assert not network_watch.believe(10.5, cannot_tell)
-    assert network_watch.believe(11.0, cannot_tell)
+    assert not network_watch.accept(10.5, cannot_tell)
+    assert network_watch.accept(11.0, cannot_tell)
 
 
 def test_views_that_repeat_one_test_of_the_bandwidth_do_not_agree_with_it():

@@ -38,7 +38,7 @@ def test_a_gain_waits_while_a_second_look_is_near(triggers):
 
 
 def test_what_is_queued_comes_before_a_network_and_a_network_before_a_second_look(triggers):
-    triggers.look_again("measured", 25)
+    triggers.request_decision("measured", 25)
     triggers.queue("trials")
     assert due(triggers, 25, network=True) == "trials"
     assert due(triggers, 26, network=True) == "network"
@@ -46,7 +46,7 @@ def test_what_is_queued_comes_before_a_network_and_a_network_before_a_second_loo
 
 
 def test_after_a_guard_the_next_decision_is_the_guards_own_and_no_second_look_follows(triggers):
-    triggers.look_again("measured", 25)
+    triggers.request_decision("measured", 25)
     triggers.fell_back()
     assert [due(triggers, step) for step in (40, 41, 60)] == ["guard", None, None]
 
@@ -59,11 +59,11 @@ def test_each_reason_is_given_once(triggers):
 def test_sources_that_were_not_open_to_the_first_choice_are_weighed_two_steps_after_they_are():
     triggers = Triggers()
     assert due(triggers, 0) == "warm-up"  # where dense steps are slow: by what is assumed
-    triggers.may_choose_more(0)
+    triggers.allow_local_sgd(0)
     assert [due(triggers, step) for step in (1, 2, 3, 8)] == [None, "warm-up", None, "warm-up"]
 
 
 def test_they_are_weighed_by_the_first_choice_where_that_is_still_to_come():
     triggers = Triggers()
-    triggers.may_choose_more(0)
+    triggers.allow_local_sgd(0)
     assert [due(triggers, step, warm=step > 4) for step in range(1, 8)] == [None] * 4 + ["warm-up", None, None]

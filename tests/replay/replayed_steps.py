@@ -39,7 +39,7 @@ class Chooser:
     """Stands where rank 0's controller stands: learns as it does, and adopts one plan after another."""
 
     view = None
-    makes_trials = False
+    can_run_trials = False
     offers_rounds = False
 
     def __init__(self, task, facts):

@@ -187,8 +187,8 @@ def test_training_gets_the_interpreter_soon_while_a_decision_is_made_and_the_use
     assert made.client.poll() is None
     made.client.step(report(7), 10)
     wait_for_answer(made)
-    assert during == [pytest.approx(control_client.GIVE_WAY_SECONDS)]
-    assert sys.getswitchinterval() == before > control_client.GIVE_WAY_SECONDS
+    assert during == [pytest.approx(control_client.GIL_SWITCH_INTERVAL_SECONDS)]
+    assert sys.getswitchinterval() == before > control_client.GIL_SWITCH_INTERVAL_SECONDS
 
 
 def test_a_network_that_is_not_measured_is_told_and_written_down_and_so_is_its_end(

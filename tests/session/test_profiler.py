@@ -79,7 +79,7 @@ def model_of(clock: Clock) -> nn.Sequential:
 class Profiled(Script):
     """A controller that keeps the profiles that it is told of."""
 
-    makes_trials = False
+    can_run_trials = False
 
     def __init__(self, profiles: list[Profile]) -> None:
         super().__init__({})

@@ -12,7 +12,7 @@ class Script:
     """Stands where rank 0's controller stands, with its messages written down beforehand."""
 
     view = None
-    makes_trials = True
+    can_run_trials = True
     offers_rounds = False
 
     def __init__(self, messages: dict[int, dict[str, Any]]) -> None:

@@ -32,7 +32,7 @@ FIRST_DECISION_SECONDS = 60.0
 #: Seconds for which the control thread may hold the interpreter while training waits for it. An operation of training
 #: lets go of it each time that it begins; by Python's own 5 ms a decision of 100 ms of Python would run through, and
 #: all ranks wait for this one.
-GIVE_WAY_SECONDS = 5e-4
+GIL_SWITCH_INTERVAL_SECONDS = 5e-4
 #: Seconds a measurement asked for may take.
 PROBE_TIMEOUT_SECONDS = 10.0
 
@@ -41,7 +41,7 @@ PROBE_TIMEOUT_SECONDS = 10.0
 def _giving_way() -> Iterator[None]:
     """Let other threads have the interpreter soon, for as long as the control thread works."""
     before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, GIVE_WAY_SECONDS))
+    sys.setswitchinterval(min(before, GIL_SWITCH_INTERVAL_SECONDS))
     try:
         yield
     finally:
@@ -102,9 +102,9 @@ class ControlClient:
             self._asked.exception(FIRST_DECISION_SECONDS)
 
     @property
-    def makes_trials(self) -> bool:
+    def can_run_trials(self) -> bool:
         """Whether the controller asks for trials where they can be run."""
-        return self._controller.makes_trials
+        return self._controller.can_run_trials
 
     @property
     def offers_rounds(self) -> bool:

@@ -67,7 +67,7 @@ class Controller:
         self.log = DecisionLog()
         self._settings, self._facts, self._seed = settings, facts, seed
         self._is_adaptive = settings.policy == "adaptive" and facts.num_ranks > 1
-        self.makes_trials = self._is_adaptive and settings.exploration_share > 0
+        self.can_run_trials = self._is_adaptive and settings.exploration_share > 0
         """Whether candidates are tried where the loop allows it."""
         self.offers_rounds = self._is_adaptive and bool(settings.sources_in_batches)
         """Whether local steps, which the job has not asked for, may be chosen in loops over ``session.batches``."""
@@ -110,7 +110,7 @@ class Controller:
         self.trial_budget.begin(now - report.step_seconds)
         self._experiments.begin(now - report.step_seconds)
         if report.loop_steps and not self._loop_steps and self._settings.sources_in_batches:
-            self._triggers.may_choose_more(report.step)
+            self._triggers.allow_local_sgd(report.step)
         self._loop_steps = report.loop_steps
         self._fallback.observe(report)
         self._learner.loss(report)
@@ -138,7 +138,7 @@ class Controller:
             if sends_in_more_parts(worse.adopted, worse.previous):
                 self._since_network.may_cut = False
                 self._static.parts_underperform()
-            self._triggers.look_again("measured", self._step)
+            self._triggers.request_decision("measured", self._step)
 
     def observe_profile(self, profile: Profile, now: float) -> None:
         """Some steps were profiled. Raises `ValueError` for a profile of another model."""
@@ -226,7 +226,7 @@ class Controller:
 
     def _experiment(self, evaluator: PlanEvaluator, network: Network, now: float) -> Action | None:
         """Another plan for a while, to learn by the loss what its steps bring; None where nothing is worth it."""
-        if not self.makes_trials or self.drift.is_unexplained or not self._triggers.is_settled:
+        if not self.can_run_trials or self.drift.is_unexplained or not self._triggers.is_settled:
             return None
         made = self._experiments.suggest(evaluator, self._since_network.excluded_plans, self._since_plan.num_steps, now)
         return self._carry_out("experiment", made, network, now) if made else None
@@ -281,8 +281,8 @@ class Controller:
         network = self._network_watch.network
         if network is None:
             return
-        speaks, since = self._learner.speaks_for, self._since_network.start
-        change = self._network_watch.believe(now, lambda suspect: speaks(suspect, network, self.plan, since))
+        contradicts, since = self._learner.speaks_for, self._since_network.start
+        change = self._network_watch.accept(now, lambda suspect: contradicts(suspect, network, self.plan, since))
         if change is not None:
             self._network_changed(change, now)
 

@@ -34,11 +34,11 @@ class Triggers:
         """Decide at the next opportunity."""
         self._queued = trigger
 
-    def look_again(self, trigger: Trigger, step: int) -> None:
+    def request_decision(self, trigger: Trigger, step: int) -> None:
         """Decide at a step, if nothing else has asked for a second look by then."""
         self._second_look = (trigger, step)
 
-    def may_choose_more(self, step: int) -> None:
+    def allow_local_sgd(self, step: int) -> None:
         """Further sources are open to choice from a step on: after a choice without them, a new one is due soon.
 
         What waits in residuals until then crosses whole where the source changes, and steps are slow meanwhile.
@@ -67,7 +67,7 @@ class Triggers:
             if not is_warmed_up:
                 return None
             self.is_warm = True
-            self.look_again("warm-up", step + _SETTLED_STEPS)
+            self.request_decision("warm-up", step + _SETTLED_STEPS)
             return "warm-up"
         if self._queued is not None:
             trigger, self._queued = self._queued, None
@@ -76,7 +76,7 @@ class Triggers:
             self._more_choice_at = None
             return "warm-up"
         if has_network_moved:
-            self.look_again("network", step + _SETTLED_STEPS)
+            self.request_decision("network", step + _SETTLED_STEPS)
             return "network"
         if self._second_look is None:
             return "gain" if has_gain_moved else "progress" if has_progress_moved else None

@@ -62,7 +62,7 @@ class Control(Protocol):
     """What knows the controller: `trimtab.session.announcements.ControlMessages`."""
 
     @property
-    def makes_trials(self) -> bool:
+    def can_run_trials(self) -> bool:
         """Whether the controller asks for trials where they can be run."""
         ...
 
@@ -279,9 +279,9 @@ class Loops:
 
     def stepped(self, *, in_trial: bool) -> None:
         """The script has taken a step with the batches that it was given since the last."""
-        if self._turns and self._control.makes_trials:
+        if self._turns and self._control.can_run_trials:
             self._say(_NO_TRIALS_OF_TURNS)
-        elif not self._loops and not self._num_begun and self._control.makes_trials:
+        elif not self._loops and not self._num_begun and self._control.can_run_trials:
             self._num_steps_unseen += 1
             if self._num_steps_unseen == _STEPS_WITHOUT_LOOP:
                 self._say(_NO_TRIALS)

@@ -25,7 +25,7 @@ from trimtab.control.types import (
     TrialReport,
 )
 from trimtab.judge.simulated_cluster import SimulatedCluster, family
-from trimtab.plan.plan import STEPS_AHEAD, Plan, dense_plan
+from trimtab.plan.plan import ANNOUNCE_STEPS_BEFORE_SYNC, Plan, dense_plan
 
 #: Seconds for which a machine's speed stays about what it is.
 _DRIFT_SECONDS = 5.0
@@ -134,7 +134,11 @@ class SimulatedRun:
                 if self._has_news and self._waiting is None and self.controller.plan == ends_by:
                     action = self._ask()
                     self._waiting = action if isinstance(action, RunTrials) else None
-                if num_left == STEPS_AHEAD and plan.hears_ahead and self.controller.plan.ends_rounds:
+                if (
+                    num_left == ANNOUNCE_STEPS_BEFORE_SYNC
+                    and plan.accepts_early_announcement
+                    and self.controller.plan.ends_rounds
+                ):
                     ends_by = self.controller.plan
         self.plan = self.controller.plan  # what was decided in the round is heard of at its end
         if ends_by != plan:

@@ -32,7 +32,7 @@ Selection = Literal["ahead", "behind"]
 #: Ratios of a warm-up, each for an equal share of its steps (Deep Gradient Compression, section 3.3, and its code).
 WARMUP_RATIOS = (0.316, 0.1, 0.032, 0.01, 0.0032)
 #: A round of local steps hears of a new plan so many steps before its exchange, so that the message is there by then.
-STEPS_AHEAD = 4
+ANNOUNCE_STEPS_BEFORE_SYNC = 4
 
 
 @dataclass(frozen=True)
@@ -195,12 +195,12 @@ class Plan:
         return self.local_steps > 0 and not self.overlaps_rounds
 
     @property
-    def hears_ahead(self) -> bool:
-        """Whether a round may end by the exchange of a new plan that `ends_rounds` too, told `STEPS_AHEAD` of its end.
+    def accepts_early_announcement(self) -> bool:
+        """Whether a round may end by the exchange of a new plan that `ends_rounds` too, told `ANNOUNCE_STEPS_BEFORE_SYNC` of its end.
 
         In shorter rounds the message would often be waited for.
         """
-        return self.ends_rounds and self.local_steps >= 2 * STEPS_AHEAD
+        return self.ends_rounds and self.local_steps >= 2 * ANNOUNCE_STEPS_BEFORE_SYNC
 
     @property
     def momentum(self) -> float:

@@ -34,9 +34,9 @@ class ControlMessages:
         return self._client.view if self._client else None
 
     @property
-    def makes_trials(self) -> bool:
+    def can_run_trials(self) -> bool:
         """Whether this rank's controller asks for trials where they can be run."""
-        return self._client is not None and self._client.makes_trials
+        return self._client is not None and self._client.can_run_trials
 
     @property
     def offers_rounds(self) -> bool:

@@ -150,7 +150,7 @@ class NetworkWatch:
             return self._become(seen, now)
         return None
 
-    def believe(self, now: float, agrees: Callable[[Network], bool | None]) -> NetworkChange | None:
+    def accept(self, now: float, agrees: Callable[[Network], bool | None]) -> NetworkChange | None:
         """Believe a plain suspect if ``agrees`` (the job's exchange times) says so, any if that says nothing for long.
 
         ``agrees`` answers None where the exchange times cannot tell. Returns the change if that is one.

@@ -170,6 +170,6 @@ def might_improve(evaluator: PlanEvaluator) -> bool:
 
     And not free: it takes as long as half a step, and the gain moves every few steps while training begins.
     """
-    looked_at = [*evaluator.candidates(), *evaluator.kinds()]
-    promise = promise_of(knee(looked_at, evaluator.dense, evaluator.settings.speed_weight), evaluator)
+    acknowledged = [*evaluator.candidates(), *evaluator.kinds()]
+    promise = promise_of(knee(acknowledged, evaluator.dense, evaluator.settings.speed_weight), evaluator)
     return promise.gained > promise.needed / 2

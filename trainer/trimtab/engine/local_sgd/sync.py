@@ -18,7 +18,7 @@ from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.local_sgd.buffer_sync import average_buffers
 from trimtab.engine.local_sgd.local_sgd import LocalSgd
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.plan.plan import STEPS_AHEAD, Plan
+from trimtab.plan.plan import ANNOUNCE_STEPS_BEFORE_SYNC, Plan
 
 
 class RoundExchange:
@@ -71,8 +71,8 @@ class RoundExchange:
 
     def stepped(self, local: LocalSgd) -> None:
         """A local step has ended that was not the round's last."""
-        is_told = self._exchanger.plan.hears_ahead and not self._exchanger.step_tag.trial
-        if is_told and local.num_steps - local.num_taken == STEPS_AHEAD:
+        is_told = self._exchanger.plan.accepts_early_announcement and not self._exchanger.step_tag.trial
+        if is_told and local.num_steps - local.num_taken == ANNOUNCE_STEPS_BEFORE_SYNC:
             self._told = self._plan_ahead()
 
     def end(self, local: LocalSgd) -> Outcome:
