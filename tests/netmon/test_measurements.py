@@ -15,7 +15,7 @@ def link(source, target, latency=0.001, bandwidth=125e6, **changes):
 
 
 def superseded(value):
-    return Measurement(value, stale=True, is_superseded=True)
+    return Measurement(value, stale=True, is_outdated=True)
 
 
 def ring(num_workers, **figures_of_all):

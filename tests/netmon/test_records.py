@@ -66,17 +66,17 @@ def test_where_no_test_can_be_paid_for_a_measurement_in_doubt_is_stale_at_once()
 def test_a_round_that_found_nothing_changed_clears_the_other_links_too():
     records = after_tests()
     records.doubt(PAIRS, 10.0)
-    records.reassure(11.0)
+    records.revalidate(11.0)
     assert not records.measurement((0, 1), 100.0).stale
     records.doubt(PAIRS, 12.0)
-    records.reassure(11.0)
+    records.revalidate(11.0)
     assert records.measurement((0, 1), 100.0).stale
 
 
 def test_a_measurement_that_moved_supersedes_all_that_were_found_before():
     records = after_tests()
     assert records.succeed((0, 1), 5.0, found(SLOW))
-    assert records.measurement((1, 2), 6.0).is_superseded
+    assert records.measurement((1, 2), 6.0).is_outdated
     assert not records.measurement((0, 1), 6.0).stale
     assert not records.succeed((1, 2), 6.0, found(SLOW)), "what was superseded is not what was believed"
 
@@ -108,7 +108,7 @@ def test_a_first_test_that_found_little_is_repeated_before_it_counts(is_lower_bo
     assert not records.succeed((1, 2), 0.0, found(SLOW, is_lower_bound))
     assert records.measurement((1, 2), 1.0).value == 0, "nothing is known of it yet"
     assert [records.expected(pair) for pair in PAIRS] == [FAST] * 3, "nor expected because of it"
-    assert records.is_doubted((1, 2))
+    assert records.is_suspect((1, 2))
     assert records.next_routine(lambda pair: True) == (1, 2), "before those never tried"
     assert not records.succeed((1, 2), 2.0, found(1.2 * FAST)), "no change of the network"
     assert records.measurement((1, 2), 3.0).value == 1.2 * FAST
@@ -122,9 +122,9 @@ def test_a_first_test_that_found_little_is_believed_when_the_second_says_so_too(
     records.succeed((0, 1), 0.0, found(FAST))
     records.succeed((1, 2), 0.0, found(SLOW))
     assert not records.succeed((1, 2), 2.0, found(0.8 * SLOW, is_lower_bound)), "no change of the network"
-    believed = SLOW if is_lower_bound else 0.8 * SLOW  # of two the higher, where the second was disturbed
-    assert records.measurement((1, 2), 3.0).value == believed
-    assert not records.is_doubted((1, 2))
+    estimate = SLOW if is_lower_bound else 0.8 * SLOW  # of two the higher, where the second was disturbed
+    assert records.measurement((1, 2), 3.0).value == estimate
+    assert not records.is_suspect((1, 2))
     assert records.succeed((1, 2), 4.0, found(FAST)), "from here on another figure is a change"
 
 
@@ -157,7 +157,7 @@ def test_the_measurement_of_a_link_that_fails_twice_is_stale_and_stays_a_bound()
     records.fail((0, 1), 8.0, 9.0)
     records.succeed((1, 2), 10.0, found(2 * FAST))
     measurement = records.measurement((0, 1), 11.0)
-    assert (measurement.value, measurement.stale, measurement.is_superseded) == (FAST, True, False)
+    assert (measurement.value, measurement.stale, measurement.is_outdated) == (FAST, True, False)
     records.succeed((0, 1), 12.0, found(FAST))
     assert not records.measurement((0, 1), 13.0).stale
 

@@ -156,7 +156,7 @@ class Coordinator:
                     self._absent.pop(worker, None)
                     self._links.keep_table(worker, converters.links_from_proto(table, worker, self._num_workers), now)
                     rate = converters.magnitude(table.received_bytes_per_second)
-                    if self._arrivals.cast_doubt(worker, rate, self._links.states, now):
+                    if self._arrivals.flag_stale(worker, rate, self._links.states, now):
                         self._want_when_affordable(
                             f"{rate:.3g} bytes/s arrive at worker {worker}, more than its links should carry"
                         )
@@ -247,7 +247,7 @@ class Coordinator:
                 current.tried |= set(batch)
                 await self._tests.run(batch)
         if not remaining and self._records.changed_at < current.began_at:
-            self._records.reassure(current.began_at)
+            self._records.revalidate(current.began_at)
         wanted, self._wanted = self._wanted, None
         self._publish()
         self._publisher.publish(self._links, self._problem)
@@ -259,7 +259,7 @@ class Coordinator:
         pair = self._records.next_routine(self._is_testable)
         if pair is None:
             return
-        allows = self._budget.allows_answer if self._records.is_doubted(pair) else self._budget.allows_background
+        allows = self._budget.allows_answer if self._records.is_suspect(pair) else self._budget.allows_background
         if allows(pair, time.monotonic()):
             begun, self._routine_ended_at = time.monotonic(), float("inf")  # under way
             await self._tests.run([pair])

@@ -63,28 +63,28 @@ class _Record:
     """When its last good test began."""
     tried_at: float = float("-inf")
     """When its last test began, good or not."""
-    doubted_since: float = float("inf")
+    suspect_since: float = float("inf")
     """When the first evidence against its measurement was found; infinite: there is none."""
     doubted_at: float = float("-inf")
     """When the newest was."""
     failures: int = 0
     """In a row."""
     retry_at: float = float("-inf")
-    unconfirmed: float = 0.0
+    pending_confirmation: float = 0.0
     """Bytes per second that the last test found, if it was disturbed, or the first, and found less than is believed;
     else 0."""
 
     @property
-    def is_doubted(self) -> bool:
-        return self.doubted_since < float("inf")
+    def is_suspect(self) -> bool:
+        return self.suspect_since < float("inf")
 
     def doubt(self, at: float) -> None:
         """Note evidence found ``at`` that time; the grace of `DOUBT_GRACE` still counts from the first."""
-        self.doubted_since, self.doubted_at = min(self.doubted_since, at), max(self.doubted_at, at)
+        self.suspect_since, self.doubted_at = min(self.suspect_since, at), max(self.doubted_at, at)
 
     def answer(self, begun: float) -> None:
         """A good test has been made that began then: only evidence found since remains."""
-        self.doubted_since = self.doubted_at if self.doubted_at > begun else float("inf")
+        self.suspect_since = self.doubted_at if self.doubted_at > begun else float("inf")
 
 
 class BandwidthRecords:
@@ -114,12 +114,10 @@ class BandwidthRecords:
             return record.measurement
         age = now - record.tested_at
         has_failed = record.failures >= FAILURES_TO_DISTRUST
-        is_superseded = record.tested_at < self.changed_at and not has_failed
-        is_contradicted = record.is_doubted and (not is_affordable or now - record.doubted_since > DOUBT_GRACE)
-        is_stale = (
-            is_superseded or is_contradicted or has_failed or age > self._max_age.seconds(record.measurement.value)
-        )
-        return replace(record.measurement, age=age, stale=is_stale, is_superseded=is_superseded)
+        is_outdated = record.tested_at < self.changed_at and not has_failed
+        is_contradicted = record.is_suspect and (not is_affordable or now - record.suspect_since > DOUBT_GRACE)
+        is_stale = is_outdated or is_contradicted or has_failed or age > self._max_age.seconds(record.measurement.value)
+        return replace(record.measurement, age=age, stale=is_stale, is_outdated=is_outdated)
 
     def succeed(self, pair: Pair, begun: float, measurement: Measurement) -> bool:
         """Keep what a test found; returns whether it shows that the network has changed.
@@ -132,17 +130,17 @@ class BandwidthRecords:
         record.tried_at, record.failures = begun, 0
         is_first = record.measurement.value == 0
         known = self.expected(pair) if is_first else record.measurement.value
-        believed = known if is_first or record.tested_at >= self.changed_at else 0.0
-        if measurement.value < (1 - CHANGE) * believed and (is_first or measurement.is_lower_bound):
-            if record.unconfirmed == 0:
-                record.unconfirmed = measurement.value
+        estimate = known if is_first or record.tested_at >= self.changed_at else 0.0
+        if measurement.value < (1 - CHANGE) * estimate and (is_first or measurement.is_lower_bound):
+            if record.pending_confirmation == 0:
+                record.pending_confirmation = measurement.value
                 record.doubt(begun)
                 return False
             if measurement.is_lower_bound:
-                measurement = replace(measurement, value=max(measurement.value, record.unconfirmed))
-        record.measurement, record.tested_at, record.unconfirmed = measurement, begun, 0.0
+                measurement = replace(measurement, value=max(measurement.value, record.pending_confirmation))
+        record.measurement, record.tested_at, record.pending_confirmation = measurement, begun, 0.0
         record.answer(begun)
-        if is_first or believed == 0 or not moved(believed, measurement.value, CHANGE):
+        if is_first or estimate == 0 or not moved(estimate, measurement.value, CHANGE):
             return False
         if begun > self.changed_at:
             self.changed_at, self._changed = begun, set()
@@ -156,9 +154,9 @@ class BandwidthRecords:
         record.retry_at = now + min(FIRST_PAUSE * 2.0 ** min(record.failures, 30), LONGEST_PAUSE)
         record.failures += 1
 
-    def is_doubted(self, pair: Pair) -> bool:
+    def is_suspect(self, pair: Pair) -> bool:
         """Whether evidence against a link's measurement waits for a test."""
-        return self._records[pair].is_doubted
+        return self._records[pair].is_suspect
 
     def doubt(self, pairs: Iterable[Pair], at: float) -> list[Pair]:
         """Note evidence, found ``at`` that time, against links; returns those that were tested, but not since then."""
@@ -167,15 +165,15 @@ class BandwidthRecords:
             self._records[pair].doubt(at)
         return doubted
 
-    def reassure(self, before: float) -> None:
+    def revalidate(self, before: float) -> None:
         """Drop the evidence found up to ``before``: a round since then has tested every host and found no change.
 
         The links that it did not test have not changed either, since most limits are a host's. Evidence against a link
         whose own test was disturbed stays.
         """
         for record in self._records.values():
-            if record.unconfirmed == 0 and record.doubted_at <= before:
-                record.doubted_since = float("inf")
+            if record.pending_confirmation == 0 and record.doubted_at <= before:
+                record.suspect_since = float("inf")
 
     def may_be_tested(self, pair: Pair, now: float) -> bool:
         """Whether a link is not being left alone after a failed test."""
@@ -189,7 +187,7 @@ class BandwidthRecords:
         record = self._records[pair]
         has_shown_it = record.tested_at == self.changed_at and pair in self._changed
         is_newer = record.tested_at > self.changed_at or has_shown_it
-        return record.tested_at >= since and is_newer and not record.is_doubted
+        return record.tested_at >= since and is_newer and not record.is_suspect
 
     def was_tested(self, pair: Pair, since: float) -> bool:
         """Whether a good test of a link began since then."""
@@ -211,4 +209,4 @@ class BandwidthRecords:
 
     def _urgency(self, pair: Pair) -> tuple[bool, float, Pair]:
         record = self._records[pair]
-        return not record.is_doubted, record.tried_at, pair
+        return not record.is_suspect, record.tried_at, pair

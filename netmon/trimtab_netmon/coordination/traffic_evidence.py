@@ -22,7 +22,7 @@ class ArrivalEvidence:
         self._counted: dict[int, tuple[float, float]] = {}
         """By worker: the traffic [bytes/s] that last cast doubt on its links, and the records' `changed_at` then."""
 
-    def cast_doubt(self, worker: int, rate: float, links: Mapping[Pair, LinkState], now: float) -> bool:
+    def flag_stale(self, worker: int, rate: float, links: Mapping[Pair, LinkState], now: float) -> bool:
         """Doubt the links to a worker that receives ``rate`` [bytes/s], more than they carry; whether any is doubted.
 
         The same traffic counts once: until the network changes, only more traffic than that is new evidence.

@@ -39,7 +39,7 @@ class Measurement:
     """Seconds since it was last confirmed or changed."""
     is_lower_bound: bool = False
     """The link may carry more."""
-    is_superseded: bool = False
+    is_outdated: bool = False
     """The network has changed since: what this says is no bound on anything any more."""
 
     @property
@@ -135,7 +135,7 @@ def summarize(links: list[LinkState], num_workers: int, previous: Summary, is_se
     latency = max(latencies, key=_value, default=Measurement(previous.latency))
     fresh = [link for link in links if link.bandwidth.is_fresh]
     is_covered = len({link.source for link in fresh}) == len({link.target for link in fresh}) == num_workers
-    known = [link.bandwidth for link in links if link.bandwidth.value > 0 and not link.bandwidth.is_superseded]
+    known = [link.bandwidth for link in links if link.bandwidth.value > 0 and not link.bandwidth.is_outdated]
     slowest = min(known, key=_value, default=Measurement(previous.bandwidth, stale=True))
     slowest_fresh = min((link.bandwidth for link in fresh), key=_value, default=slowest)
     if slowest.stale and not moved(slowest_fresh.value, slowest.value, SAME_LINK):
