@@ -35,7 +35,7 @@ def test_one_worker_has_nobody_to_test():
 def test_routine_tests_stay_within_the_budget(durations, share):
     budget, now, spent = Budget(2, share, UNLIMITED, 0.0), 0.0, 0.0
     for duration in durations:
-        while not budget.allows_background((0, 1), now):
+        while not budget.allows_periodic((0, 1), now):
             now += 1.0
         now += duration
         spent += duration
@@ -45,7 +45,7 @@ def test_routine_tests_stay_within_the_budget(durations, share):
 
 def test_what_routine_leaves_pays_for_rounds_out_of_turn():
     budget = Budget(2, 0.02, UNLIMITED, 0.0)
-    while budget.allows_background((0, 1), 0.0):
+    while budget.allows_periodic((0, 1), 0.0):
         budget.spend((0, 1), 0.4, 1.0, 0.0)
     rounds = 0
     while budget.allows_round(0.0):
@@ -70,7 +70,7 @@ def test_no_host_is_left_alone_for_long_while_its_balance_recovers():
     budget.spend((0, 1), 11.5, 1.0, 0.0)
     budget.spend((0, 1), 0.4, 1.0, 0.0)
     looks = [
-        now for now in range(300) if budget.allows_background((0, 1), now) and not budget.spend((0, 1), 0.4, 1.0, now)
+        now for now in range(300) if budget.allows_periodic((0, 1), now) and not budget.spend((0, 1), 0.4, 1.0, now)
     ]
     assert 3 <= len(looks) <= 8
     assert budget.allows_round(300.0)
@@ -93,10 +93,10 @@ def test_a_link_never_tested_should_carry_the_least_that_its_hosts_links_do():
 def test_what_is_in_doubt_may_be_tested_while_anything_is_left():
     budget = Budget(2, 0.02, UNLIMITED, 0.0)
     budget.spend((0, 1), 11.9, 1.0, 0.0)
-    assert budget.allows_answer((0, 1), 0.0)
-    assert not budget.allows_background((0, 1), 0.0)
+    assert budget.allows_recheck((0, 1), 0.0)
+    assert not budget.allows_periodic((0, 1), 0.0)
     budget.spend((0, 1), 0.2, 1.0, 0.0)
-    assert not budget.allows_answer((0, 1), 0.0)
+    assert not budget.allows_recheck((0, 1), 0.0)
 
 
 @settings(deadline=None)
@@ -104,7 +104,7 @@ def test_what_is_in_doubt_may_be_tested_while_anything_is_left():
 def test_no_24_hours_see_more_than_the_budget_in_bytes_and_one_test(sizes, per_day):
     budget, now, spent = Budget(2, 0.5, per_day, 0.0), 0.0, []
     for size in sizes:
-        while not budget.allows_answer((0, 1), now):
+        while not budget.allows_recheck((0, 1), now):
             now += 60.0
         budget.spend((0, 1), 0.01, size, now)
         spent.append((now, size))
@@ -115,10 +115,10 @@ def test_no_24_hours_see_more_than_the_budget_in_bytes_and_one_test(sizes, per_d
 def test_bytes_alone_can_exhaust_the_budget():
     budget = Budget(3, 0.5, 2e9, 0.0)
     budget.spend((0, 1), 0.01, 0.6e9, 0.0)
-    assert not budget.allows_background((0, 1), 0.0), "half is left for when something changes"
-    assert budget.allows_answer((0, 1), 0.0)
+    assert not budget.allows_periodic((0, 1), 0.0), "half is left for when something changes"
+    assert budget.allows_recheck((0, 1), 0.0)
     budget.spend((0, 1), 0.01, 0.6e9, 0.0)
-    assert not budget.allows_answer((0, 2), 0.0)
+    assert not budget.allows_recheck((0, 2), 0.0)
     assert not budget.allows_round(0.0)
     assert budget.allows_round(86400.0)
 
@@ -143,6 +143,6 @@ def test_a_test_is_booked_on_both_its_hosts_and_on_no_other(pair, cost):
     budget.spend(pair, *cost, 0.0)
     for other in {0, 1, 2, 3} - set(pair):
         for host in pair:
-            assert not budget.allows_answer((other, host), 0.0)
+            assert not budget.allows_recheck((other, host), 0.0)
     (first, second) = {0, 1, 2, 3} - set(pair)
-    assert budget.allows_answer((first, second), 0.0)
+    assert budget.allows_recheck((first, second), 0.0)

@@ -259,7 +259,7 @@ class Coordinator:
         pair = self._records.next_routine(self._is_testable)
         if pair is None:
             return
-        allows = self._budget.allows_answer if self._records.is_suspect(pair) else self._budget.allows_background
+        allows = self._budget.allows_recheck if self._records.is_suspect(pair) else self._budget.allows_periodic
         if allows(pair, time.monotonic()):
             begun, self._routine_ended_at = time.monotonic(), float("inf")  # under way
             await self._tests.run([pair])

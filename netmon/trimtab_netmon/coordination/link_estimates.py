@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from trimtab_netmon.coordination.probe_schedule import (
-    TRICKLE,
+    BACKGROUND_REFILL_SHARE,
     TYPICAL_TEST,
     Pair,
     expected,
@@ -46,7 +46,7 @@ class MaxAge:
         tests_of_host = 2 * (num_workers - 1)
         by_turn = num_links * longest_interval(interval, num_links)
         by_share = tests_of_host * TYPICAL_TEST / share
-        by_bytes = tests_of_host * TYPICAL_TEST / (TRICKLE * refill_rate(bytes_per_day))
+        by_bytes = tests_of_host * TYPICAL_TEST / (BACKGROUND_REFILL_SHARE * refill_rate(bytes_per_day))
         return cls(max(LEAST_MAX_AGE, CYCLES * max(by_turn, by_share)), CYCLES * by_bytes)
 
     def seconds(self, bandwidth: float) -> float:

@@ -10,7 +10,7 @@ BUDGET_HORIZON = 600.0
 #: Seconds that a test usually takes.
 TYPICAL_TEST = 0.5
 #: Share of what a host earns that routine tests may spend while its balance recovers.
-TRICKLE = 0.5
+BACKGROUND_REFILL_SHARE = 0.5
 #: Confirmed tests in a row after which the interval between tests doubles: as many as there are links, within bounds.
 FEWEST_TO_DOUBLE, MOST_TO_DOUBLE = 10, 100
 #: The interval grows to so many times its first value at most.
@@ -123,9 +123,9 @@ class TokenBucket:
         """Book a test; the balance may become negative."""
         self.balance, self.updated_at, self.last = self.at(now) - cost, now, cost
 
-    def allows_background(self, now: float) -> bool:
+    def allows_periodic(self, now: float) -> bool:
         """Whether half is left; or anything, if a part of what was added since the last test would have paid for it."""
-        has_rested = TRICKLE * self.rate * (now - self.updated_at) > max(self.last, self.least)
+        has_rested = BACKGROUND_REFILL_SHARE * self.rate * (now - self.updated_at) > max(self.last, self.least)
         return self.at(now) > self.full / 2 or (self.at(now) > 0 and has_rested)
 
 
@@ -154,16 +154,16 @@ class Budget:
         """Whether every host can pay for a round."""
         return all(account.at(now) > 0 for account in (*self._seconds, *self._bytes))
 
-    def allows_answer(self, pair: Pair, now: float) -> bool:
+    def allows_recheck(self, pair: Pair, now: float) -> bool:
         """Whether both hosts can pay for testing a link whose measurement is in doubt."""
         return all(account.at(now) > 0 for account in self._accounts(pair))
 
-    def allows_background(self, pair: Pair, now: float) -> bool:
+    def allows_periodic(self, pair: Pair, now: float) -> bool:
         """Whether a routine test may be made: it leaves both hosts half of their budget, for when something changes.
 
         Below that half a few tests are made all the same; otherwise none would reach a host for five minutes.
         """
-        return all(account.allows_background(now) for account in self._accounts(pair))
+        return all(account.allows_periodic(now) for account in self._accounts(pair))
 
     @property
     def missing(self) -> tuple[tuple[float, float], ...]:
