@@ -93,7 +93,7 @@ def failed_pod(worker: int, at: str = "", reason: str = "Error", exit_code: int 
     return pod(worker, phase="Failed", failure=failure, failed_at=at, exit_code=exit_code)
 
 
-STUCK = pod(1, phase="Pending", obstacle=Problem("ImagePullBackOff", "worker 1 cannot start"))
+STUCK = pod(1, phase="Pending", blocking_reason=Problem("ImagePullBackOff", "worker 1 cannot start"))
 """A pod that something keeps from starting."""
 
 

@@ -329,8 +329,10 @@ def test_pods_of_an_attempt_that_is_over_are_told_and_looked_at_again_in_time():
     status = {"conditions": [blocked | {"observedGeneration": 1}]}
     known = {"child": None, "earlier_pods": (pod(1), pod(0)), "status": status}
     decision = decide(observed(**known, spec={"activeDeadlineSeconds": 65}))
-    assert decision.obstacle.startswith("waits for pods of an earlier attempt to end (worker 0, 1); if they never do: ")
-    assert decision.obstacle.endswith("kubectl delete pods -n team -l trimtab.dev/job-name=digits")
+    assert decision.blocking_reason.startswith(
+        "waits for pods of an earlier attempt to end (worker 0, 1); if they never do: "
+    )
+    assert decision.blocking_reason.endswith("kubectl delete pods -n team -l trimtab.dev/job-name=digits")
     assert decision.requeue_after_seconds == 5
 
 

@@ -56,7 +56,7 @@ def test_a_worker_that_failed_before_its_first_step_says_so(container, says_so):
 def test_a_pod_that_runs_has_nothing_to_say():
     pod = Pod.read(raw())
     assert (pod.worker, pod.owner_uid, pod.phase) == (1, "child-uid", "Running")
-    assert (pod.disruption, pod.failure, pod.obstacle) == (None, None, None)
+    assert (pod.disruption, pod.failure, pod.blocking_reason) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_a_failed_pod_says_when_and_with_which_exit_code():
     ],
 )
 def test_a_pod_that_cannot_start_says_why(status, reason, message):
-    obstacle = Pod.read(raw("Pending", **status)).obstacle
-    assert (obstacle.reason, obstacle.message) == (reason, message)
+    blocking_reason = Pod.read(raw("Pending", **status)).blocking_reason
+    assert (blocking_reason.reason, blocking_reason.message) == (reason, message)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_pod_that_cannot_start_says_why(status, reason, message):
     ],
 )
 def test_a_pod_that_is_only_slow_has_no_obstacle(status):
-    assert Pod.read(raw("Pending", **status)).obstacle is None
+    assert Pod.read(raw("Pending", **status)).blocking_reason is None
 
 
 MISTAKE = "INFO starts\ntrimtab-netmon: --interface: 'ib0': is no network device here\n"
@@ -186,10 +186,10 @@ def test_a_sidecar_that_ends_again_and_again_is_told_by_its_own_words(phase, sta
     monitor = {"name": "netmon", "ready": False, "restartCount": 3, **states}
     said = "trimtab-netmon: --interface: 'ib0': is no network device here"
     told = f"container netmon of worker 1 ends with exit code 2 again and again; last it said: {said}"
-    obstacle = Pod.read(raw(phase, initContainerStatuses=[monitor])).obstacle
-    assert (obstacle.reason, obstacle.message) == ("CrashLoopBackOff", told)
+    blocking_reason = Pod.read(raw(phase, initContainerStatuses=[monitor])).blocking_reason
+    assert (blocking_reason.reason, blocking_reason.message) == ("CrashLoopBackOff", told)
     well = monitor | {"ready": True, "state": {"running": {}}}
-    assert Pod.read(raw(phase, initContainerStatuses=[well])).obstacle is None
+    assert Pod.read(raw(phase, initContainerStatuses=[well])).blocking_reason is None
 
 
 CREATING = container("netmon", waiting={"reason": "PodInitializing"})

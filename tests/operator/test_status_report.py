@@ -45,7 +45,7 @@ def test_state_and_message(known, state, message):
     status = after(**known)
     assert status.state == state
     assert status.message.startswith(message)
-    obstacles = [each.obstacle.reason for each in known.get("pods", ()) if each.obstacle]
+    obstacles = [each.blocking_reason.reason for each in known.get("pods", ()) if each.blocking_reason]
     assert status.condition("Ready").reason == (obstacles or [state])[0]
 
 
@@ -220,7 +220,7 @@ def test_pods_that_were_refused_come_before_what_keeps_others_from_starting():
 
 
 def test_of_two_obstacles_the_lowest_workers_is_told_whichever_pod_had_news_last():
-    pods = (STUCK, pod(0, phase="Pending", obstacle=Problem("Unschedulable", "worker 0 cannot be placed")))
+    pods = (STUCK, pod(0, phase="Pending", blocking_reason=Problem("Unschedulable", "worker 0 cannot be placed")))
     told = {after(child=child(), pods=order).condition("Started").reason for order in (pods, pods[::-1])}
     assert told == {"Unschedulable"}
 
@@ -262,7 +262,9 @@ def test_workers_that_are_no_longer_ready_are_not_said_to_train():
 
 def test_a_worker_whose_monitor_ends_again_and_again_is_not_ready_for_that():
     ran = after(child=child(ready=2, active=2)).model_dump(by_alias=True)
-    crashing = pod(0, is_unready=True, obstacle=Problem("CrashLoopBackOff", "container netmon ends again and again"))
+    crashing = pod(
+        0, is_unready=True, blocking_reason=Problem("CrashLoopBackOff", "container netmon ends again and again")
+    )
     status = after(child=child(ready=1, active=2), pods=(crashing, pod(1)), status=ran)
     assert status.condition("Ready").message == "worker 0 is not ready: container netmon ends again and again"
 
@@ -327,7 +329,7 @@ def test_a_job_that_resumes_before_its_restart_is_due_still_says_when():
 def test_a_job_that_resumes_and_is_blocked_has_resumed_all_the_same():
     suspended = after(child=None, spec={"suspend": True}, status={"restarts": 1, "lastRestartTime": ago(600)})
     seen = observed(child=None, status=suspended.model_dump(by_alias=True))
-    blocked = report(seen, Decision(obstacle="the API server refuses: quota"))
+    blocked = report(seen, Decision(blocking_reason="the API server refuses: quota"))
     assert blocked.state == "Pending"
     assert [each.reason for each in events(suspended, blocked)] == ["Blocked", "Resumed"]
 
@@ -401,7 +403,7 @@ def test_the_last_figures_are_those_that_rank_0_said_at_the_end():
 
 def test_what_blocks_a_job_is_a_condition():
     seen = observed(child=None)
-    status = report(seen, Decision(obstacle="the API server refuses: quota"))
+    status = report(seen, Decision(blocking_reason="the API server refuses: quota"))
     assert (status.state, status.condition("Started").reason) == ("Pending", "Blocked")
     assert status.message == "the API server refuses: quota"
 

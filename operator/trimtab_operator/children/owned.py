@@ -67,7 +67,7 @@ def owned(resource: Resource, name: str, job: TrainingJob, namespace: str, uid: 
     }
 
 
-def in_the_way(kind: str, name: str, is_deleting: bool) -> str:
+def name_conflict(kind: str, name: str, is_deleting: bool) -> str:
     """The message, with its remedy, where an object of someone else has a child's name; it is never written to."""
     if is_deleting:
         return f"waits for the {kind} {name}, which is going"

@@ -9,7 +9,7 @@ from typing import Literal
 
 from trimtab_api.steps_of_attempts import MOST_WITHOUT_STEP, restarts_without_step
 
-from trimtab_operator.children.owned import in_the_way
+from trimtab_operator.children.owned import name_conflict
 from trimtab_operator.decisions.observed_state import Child, ObservedState
 from trimtab_operator.decisions.pods import Problem
 from trimtab_operator.decisions.policies.blocked import seconds_to_next_check
@@ -91,7 +91,7 @@ class Decision:
     """How soon the attempt after ``restart`` may follow it; set with it."""
     restarts_without_step: int | None = None
     """The last restarts in a row that failed before their first step; None: as before."""
-    obstacle: str = ""
+    blocking_reason: str = ""
     """What blocks the job, in words for the user."""
     requeue_after_seconds: float | None = None
 
@@ -104,7 +104,7 @@ def decide(observed: ObservedState) -> Decision:
         return _after_the_end(observed)
 
     if child is not None and child.owner_uid != observed.uid:
-        return blocked(observed, in_the_way("Job", child.name, child.is_deleting))
+        return blocked(observed, name_conflict("Job", child.name, child.is_deleting))
 
     left = seconds_to_deadline(spec.active_deadline_seconds, parse_time(status.start_time), observed.now)
     if left is not None and left <= 0 and not (child is not None and child.is_complete):
@@ -233,7 +233,7 @@ def _while_ending(left: float | None) -> Decision:
     return Decision(requeue_after_seconds=_WHILE_ENDING_SECONDS if left is None else min(left, _WHILE_ENDING_SECONDS))
 
 
-def blocked(observed: ObservedState, obstacle: str, wanted: Decision | None = None) -> Decision:
+def blocked(observed: ObservedState, blocking_reason: str, wanted: Decision | None = None) -> Decision:
     """Report the obstacle and wait; reconcile again no later than ``wanted``, the decision that it blocks, asks for."""
     ready = observed.status.condition("Ready")
     since = parse_time(ready.last_transition_time) if ready else None
@@ -241,7 +241,7 @@ def blocked(observed: ObservedState, obstacle: str, wanted: Decision | None = No
     seconds = seconds_to_next_check(waiting)
     if wanted is not None and wanted.requeue_after_seconds is not None:
         seconds = min(seconds, wanted.requeue_after_seconds)
-    return Decision(obstacle=obstacle, requeue_after_seconds=seconds)
+    return Decision(blocking_reason=blocking_reason, requeue_after_seconds=seconds)
 
 
 def _earlier_pods_in_the_way(observed: ObservedState) -> str:

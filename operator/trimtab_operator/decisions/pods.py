@@ -54,7 +54,7 @@ class Pod:
     """When its first container failed (RFC 3339); empty if unknown."""
     exit_code: int
     """Of its first container that failed, above 128 if a signal ended it; 0 if unknown."""
-    obstacle: Problem | None
+    blocking_reason: Problem | None
     """Set if something keeps it from starting for now, or if one of its sidecars ends again and again."""
     node: str = ""
     """Where it was placed; empty while it is not."""
@@ -99,7 +99,7 @@ class Pod:
             failure=_failure(worker, status, failed, bool(to_end_by)) if status.get("phase") == "Failed" else None,
             failed_at=failed["state"]["terminated"].get("finishedAt") or "" if failed else "",
             exit_code=failed["state"]["terminated"]["exitCode"] if failed else 0,
-            obstacle=_obstacle(worker, status),
+            blocking_reason=_obstacle(worker, status),
             node=pod.get("spec", {}).get("nodeName") or "",
             to_end_by=to_end_by,
             deleted_at=_deleted_at(pod["metadata"]),

@@ -28,7 +28,7 @@ def obstacle_of(observed: ObservedState, state: State) -> Problem | None:
         return late
     if observed.refusal is not None:
         return observed.refusal
-    blocked = [(pod.worker, pod.obstacle) for pod in observed.pods if pod.obstacle is not None]
+    blocked = [(pod.worker, pod.blocking_reason) for pod in observed.pods if pod.blocking_reason is not None]
     # Always the same of several, whichever pod changed last: each flip of a condition would be another write.
     return min(blocked, key=lambda each: (each[0], each[1].reason, each[1].message))[1] if blocked else None
 
@@ -40,7 +40,7 @@ def unready_workers(observed: ObservedState) -> Problem | None:
         return None
     names = [f"{pod.worker} (on {pod.node})" if pod.node else str(pod.worker) for pod in unready]
     which = f"{_worker_list([pod.worker for pod in unready], names)} {'is' if len(unready) == 1 else 'are'}"
-    why = next((pod.obstacle.message for pod in unready if pod.obstacle is not None), _UNKNOWN_CAUSE)
+    why = next((pod.blocking_reason.message for pod in unready if pod.blocking_reason is not None), _UNKNOWN_CAUSE)
     return Problem("WorkersNotReady", f"{which} not ready: {why}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab_operator.children.network_policy import network_policy
-from trimtab_operator.children.owned import in_the_way, spoilt
+from trimtab_operator.children.owned import name_conflict, spoilt
 from trimtab_operator.children.secret import is_intact, secret
 from trimtab_operator.children.service import service
 from trimtab_operator.decisions.observed_state import ObservedState
@@ -26,9 +26,9 @@ def ensure_children(api: Api, observed: ObservedState, settings: Settings) -> st
         network_policy(job, namespace, uid, settings),
         secret(job, namespace, uid, observed.now),
     ):
-        obstacle = _ensure(api, manifest, uid, is_new=observed.status.observed_generation == 0)
-        if obstacle:
-            return obstacle
+        blocking_reason = _ensure(api, manifest, uid, is_new=observed.status.observed_generation == 0)
+        if blocking_reason:
+            return blocking_reason
     return None
 
 
@@ -44,9 +44,9 @@ def _ensure(api: Api, manifest: Object, uid: str, is_new: bool) -> str | None:
                 raise
         present = api.get(resource, metadata["namespace"], metadata["name"])
     if present is None:
-        return in_the_way(resource.kind, metadata["name"], is_deleting=True)
+        return name_conflict(resource.kind, metadata["name"], is_deleting=True)
     if controller_uid(present) != uid:
-        return in_the_way(resource.kind, metadata["name"], "deletionTimestamp" in present["metadata"])
+        return name_conflict(resource.kind, metadata["name"], "deletionTimestamp" in present["metadata"])
     if not present.get("immutable"):
         api.apply(resource, manifest)
     elif not is_intact(present):  # the Secret alone is immutable

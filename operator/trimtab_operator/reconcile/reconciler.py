@@ -173,7 +173,7 @@ class Reconciler:
     def _create(self, resource: Object, observed: ObservedState, decision: Decision) -> Decision:
         """The Job is created last, when all that its pods need is there, and once: a template never changes."""
         decision = self._ensure(observed, decision)
-        if decision.obstacle or decision.outcome:
+        if decision.blocking_reason or decision.outcome:
             return decision
         labels = resource["metadata"].get("labels", {})
         manifest = child_job(
@@ -207,13 +207,13 @@ class Reconciler:
     def _ensure(self, observed: ObservedState, decision: Decision) -> Decision:
         """Have every child but the Job as it should be."""
         try:
-            obstacle = ensure_children(self._api, observed, self._settings)
+            blocking_reason = ensure_children(self._api, observed, self._settings)
         except RefusedError as refusal:
             if decision.action is Action.CREATE_CHILD and _is_final(refusal):  # a spec too large for a Secret
                 return Decision(outcome=TerminalState("Failed", "InvalidSpec", f"spec: {refusal.message}; {_REMEDY}"))
             return _refused(observed, decision, refusal)
-        if obstacle is not None:
-            return blocked(observed, obstacle, decision)
+        if blocking_reason is not None:
+            return blocked(observed, blocking_reason, decision)
         self._ensured[observed.key] = (observed.now, observed.generation)
         return decision
 

@@ -99,7 +99,7 @@ def _state(observed: ObservedState, decision: Decision, workers: Workers) -> Sta
         return "Running"  # trainers have ended, and their pods have yet to
     if observed.status.restarts > 0 and not is_resumed(observed):
         return "Restarting"
-    return "Pending" if decision.obstacle and workers.ready < observed.job.spec.workers else "Starting"
+    return "Pending" if decision.blocking_reason and workers.ready < observed.job.spec.workers else "Starting"
 
 
 def _start_time(observed: ObservedState, decision: Decision, state: State) -> str | None:

@@ -24,8 +24,8 @@ _Draft = tuple[ConditionType, bool | None, str, str]
 
 def conditions_of(observed: ObservedState, decision: Decision, after: Status) -> tuple[Condition, ...]:
     """All conditions of the status ``after``, which has everything else already."""
-    obstacle = None if decision.restart else obstacle_of(observed, after.state)
-    drafts = [_ready(observed, decision, after, obstacle), _started(observed, decision, after, obstacle)]
+    blocking_reason = None if decision.restart else obstacle_of(observed, after.state)
+    drafts = [_ready(observed, decision, after, blocking_reason), _started(observed, decision, after, blocking_reason)]
     if after.state == "Suspended" or observed.status.condition("Suspended") is not None:
         drafts.append(_suspended(observed, after))
     if after.network is not None:
@@ -34,16 +34,16 @@ def conditions_of(observed: ObservedState, decision: Decision, after: Status) ->
     return tuple(condition(observed.status, each, observed.generation, observed.now) for each in drafts)
 
 
-def _ready(observed: ObservedState, decision: Decision, after: Status, obstacle: Problem | None) -> _Draft:
+def _ready(observed: ObservedState, decision: Decision, after: Status, blocking_reason: Problem | None) -> _Draft:
     """Ready: whether the job trains with all its workers."""
     lost = unready_workers(observed) if after.state == "Running" else None
     if lost is not None:
         return "Ready", False, lost.reason, after.message
     reason: str = after.state
-    if decision.obstacle:
+    if decision.blocking_reason:
         reason = "Blocked"
-    elif obstacle is not None and decision.outcome is None:
-        reason = obstacle.reason
+    elif blocking_reason is not None and decision.outcome is None:
+        reason = blocking_reason.reason
     if _are_all_ready(observed, after) and reason in ("Starting", "Restarting") and decision.restart is None:
         if observed.training is None and observed.silence:
             return "Ready", None, "Rank0Silent", after.message
@@ -51,16 +51,16 @@ def _ready(observed: ObservedState, decision: Decision, after: Status, obstacle:
     return "Ready", after.state == "Running", reason, after.message
 
 
-def _started(observed: ObservedState, decision: Decision, after: Status, obstacle: Problem | None) -> _Draft:
+def _started(observed: ObservedState, decision: Decision, after: Status, blocking_reason: Problem | None) -> _Draft:
     """Started: whether every worker has been ready since the job was made or resumed."""
     before = observed.status.condition("Started")
     had_started = before is not None and before.status == "True" and after.state != "Suspended"
     if after.state == "Running" or _are_all_ready(observed, after) or had_started:
         return "Started", True, "WorkersReady", "every worker has been ready"
-    if decision.obstacle:
+    if decision.blocking_reason:
         return "Started", False, "Blocked", after.message
-    if obstacle is not None:
-        return "Started", False, obstacle.reason, after.message
+    if blocking_reason is not None:
+        return "Started", False, blocking_reason.reason, after.message
     return "Started", False, "Suspended" if after.state == "Suspended" else "WaitingForWorkers", after.message
 
 

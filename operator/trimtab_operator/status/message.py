@@ -17,8 +17,8 @@ def message_of(observed: ObservedState, decision: Decision, state: State, worker
     """What the status says of the job in this state."""
     if decision.outcome is not None:
         return decision.outcome.message
-    if decision.obstacle:
-        return decision.obstacle
+    if decision.blocking_reason:
+        return decision.blocking_reason
     if decision.restart is not None:
         at = f" at {restart_time(observed, decision)}" if decision.pace and decision.pace.wait > 0 else ""
         return f"all ranks restart together{at}: {decision.restart.cause.message}"
@@ -45,9 +45,15 @@ def _before_training(observed: ObservedState, state: State, workers: Workers) ->
     num_workers = observed.job.spec.workers
     if workers.ready < num_workers:
         waiting = f"{workers.ready} of {num_workers} workers are ready"
-        obstacle = obstacle_of(observed, state)
+        blocking_reason = obstacle_of(observed, state)
         unready = unready_workers(observed) if workers.ready else None
-        missing = obstacle.message if obstacle else unready.message if unready else missing_workers(observed, workers)
+        missing = (
+            blocking_reason.message
+            if blocking_reason
+            else unready.message
+            if unready
+            else missing_workers(observed, workers)
+        )
         return f"{waiting}; {missing}" if missing else waiting
     ready = "1 worker is ready" if num_workers == 1 else f"{num_workers} workers are ready"
     if observed.training is not None:
