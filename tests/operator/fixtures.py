@@ -108,7 +108,7 @@ def observed(spec: dict | None = None, status: dict | None = None, **known) -> O
         "status": Status.model_validate({"observedGeneration": 1, "startTime": ago(60), **(status or {})}),
         "child": child(),
         "pods": (),
-        "earlier_pods": (),
+        "stale_pods": (),
         "training": None,
         "silence": "",
         "now": NOW,

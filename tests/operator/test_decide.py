@@ -52,7 +52,7 @@ LATER = Problem("Disrupted", "drained too")
         ("then the next is made", {"status": {"restarts": 1}, "child": None}, Action.CREATE_CHILD),
         ("when it is time", {"status": RESTARTS | {"lastRestartTime": ago(0)}, "child": None}, Action.CREATE_CHILD),
         ("not before", {"status": RESTARTS | {"lastRestartTime": ago(-5)}, "child": None}, Action.NOTHING),
-        ("not while pods of the one before are there", {"child": None, "earlier_pods": (pod(1),)}, Action.NOTHING),
+        ("not while pods of the one before are there", {"child": None, "stale_pods": (pod(1),)}, Action.NOTHING),
         (
             "a Job that makes no pod, and nobody says why, is made anew",
             {"missing_pods_seconds": 60.0},
@@ -65,7 +65,7 @@ LATER = Problem("Disrupted", "drained too")
         ),
         (
             "its pods may take their time",
-            {"status": RESTARTS, "child": None, "earlier_children": (ENDING,), "earlier_pods": (pod(1),)},
+            {"status": RESTARTS, "child": None, "earlier_children": (ENDING,), "stale_pods": (pod(1),)},
             Action.NOTHING,
         ),
         (
@@ -327,7 +327,7 @@ def test_while_a_restart_waits_the_deadline_does_not(deadline, seconds):
 def test_pods_of_an_attempt_that_is_over_are_told_and_looked_at_again_in_time():
     blocked = {"type": "Ready", "status": "False", "reason": "Blocked", "lastTransitionTime": ago(600)}
     status = {"conditions": [blocked | {"observedGeneration": 1}]}
-    known = {"child": None, "earlier_pods": (pod(1), pod(0)), "status": status}
+    known = {"child": None, "stale_pods": (pod(1), pod(0)), "status": status}
     decision = decide(observed(**known, spec={"activeDeadlineSeconds": 65}))
     assert decision.blocking_reason.startswith(
         "waits for pods of an earlier attempt to end (worker 0, 1); if they never do: "

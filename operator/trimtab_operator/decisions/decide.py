@@ -118,8 +118,8 @@ def decide(observed: ObservedState) -> Decision:
         waiting = min(LONGEST_WAIT, seconds_to(status.last_restart_time, observed.now))  # else by another's wrong clock
         if waiting > 0:
             return Decision(requeue_after_seconds=min(waiting, waiting if left is None else left))
-        if observed.earlier_pods:  # two attempts must not write to the same files
-            if observed.earlier_children or all(pod.to_end_by for pod in observed.earlier_pods):
+        if observed.stale_pods:  # two attempts must not write to the same files
+            if observed.earlier_children or all(pod.to_end_by for pod in observed.stale_pods):
                 return _while_ending(left)
             return blocked(observed, _earlier_pods_in_the_way(observed), Decision(requeue_after_seconds=left))
         return Decision(Action.CREATE_CHILD, requeue_after_seconds=left)
@@ -246,7 +246,7 @@ def blocked(observed: ObservedState, blocking_reason: str, wanted: Decision | No
 
 def _earlier_pods_in_the_way(observed: ObservedState) -> str:
     """Two pods of one rank would answer to one name."""
-    workers = ", ".join(str(each) for each in sorted({pod.worker for pod in observed.earlier_pods}))
+    workers = ", ".join(str(each) for each in sorted({pod.worker for pod in observed.stale_pods}))
     remedy = f"kubectl delete pods -n {observed.namespace} -l {JOB_NAME}={observed.name}"
     return f"waits for pods of an earlier attempt to end (worker {workers}); if they never do: {remedy}"
 

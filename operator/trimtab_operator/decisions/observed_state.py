@@ -99,7 +99,7 @@ class ObservedState:
     """The Job of this attempt, by its name, whoever owns it."""
     pods: tuple[Pod, ...]
     """Pods of the child, not those of earlier attempts."""
-    earlier_pods: tuple[Pod, ...]
+    stale_pods: tuple[Pod, ...]
     """Where there is no such Job, the pods of earlier ones that have yet to end and can: their node is reachable.
 
     By their owner, not by their labels.

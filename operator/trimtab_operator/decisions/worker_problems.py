@@ -61,7 +61,7 @@ def _overdue_pod(observed: ObservedState) -> Problem | None:
 
     It does not wait for an earlier attempt's pod whose node is known to be lost.
     """
-    for pod in sorted((*observed.pods, *observed.earlier_pods), key=lambda each: each.worker):
+    for pod in sorted((*observed.pods, *observed.stale_pods), key=lambda each: each.worker):
         to_end_by = parse_time(pod.to_end_by)
         if to_end_by is not None and (observed.now - to_end_by).total_seconds() > _LATE_SECONDS:
             where = f"the pod of worker {pod.worker} on node {pod.node}"

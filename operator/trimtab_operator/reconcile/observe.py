@@ -124,7 +124,7 @@ class Observer:
             status=status,
             child=child,
             pods=tuple(each for each in pods if child is not None and each.owner_uid == child.uid),
-            earlier_pods=tuple(each for each in pods if child is None and not each.has_ended and not each.node_is_lost),
+            stale_pods=tuple(each for each in pods if child is None and not each.has_ended and not each.node_is_lost),
             earlier_children=tuple(earlier),
             training=self._training.latest(uid),
             silence=self._training.silence(uid),
