@@ -5,7 +5,7 @@ from fixtures import NOW, SETTINGS, UID, job, observed
 from trimtab_operator.children.network_policy import network_policy
 from trimtab_operator.children.secret import secret
 from trimtab_operator.children.service import service
-from trimtab_operator.reconcile.apply import ensure_children
+from trimtab_operator.reconcile.apply import sync_children
 
 
 class OneNamespace:
@@ -34,7 +34,7 @@ def seen_before():
 
 def test_children_that_are_there_are_applied_again_but_for_the_certificates():
     api = OneNamespace(*children())
-    assert ensure_children(api, seen_before(), SETTINGS) is None
+    assert sync_children(api, seen_before(), SETTINGS) is None
     assert api.created == []
     assert api.applied == ["Service", "NetworkPolicy"]
 
@@ -45,6 +45,6 @@ def test_an_object_of_somebody_else_is_never_written_to(number):
     objects[number]["metadata"]["ownerReferences"][0]["uid"] = "another-uid"
     api = OneNamespace(*objects)
     kind = objects[number]["kind"]
-    assert f"waits for the {kind} " in ensure_children(api, seen_before(), SETTINGS)
+    assert f"waits for the {kind} " in sync_children(api, seen_before(), SETTINGS)
     assert kind not in api.applied
     assert api.created == []

@@ -34,7 +34,7 @@ from trimtab_operator.decisions.policies.ttl import seconds_to_expiry
 from trimtab_operator.decisions.policies.worker_failure import (
     WorkerFailure,
     deleted_by_hand,
-    find_loss,
+    find_root_failure,
     lost_node,
     pending_worker,
 )
@@ -139,7 +139,7 @@ def decide(observed: ObservedState) -> Decision:
         patience = seconds_to_cause(observed.pods, spec.processes_per_worker, observed.now)
         if patience > 0:
             return Decision(awaits_cause=True, requeue_after_seconds=min(patience, _LOOK_AGAIN_SECONDS))
-    loss = _never_complete(observed) or find_loss(child.failure, observed.pods, deleted) or _stall(observed)
+    loss = _never_complete(observed) or find_root_failure(child.failure, observed.pods, deleted) or _stall(observed)
     if loss is not None:
         num_without_step = _restarts_without_step(loss, observed)
         verdict = _after_loss(loss, observed, num_without_step)

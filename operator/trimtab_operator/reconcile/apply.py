@@ -12,7 +12,7 @@ from trimtab_operator.kube.resources import Object, controller_uid, resource_of
 from trimtab_operator.settings import Settings
 
 
-def ensure_children(api: Api, observed: ObservedState, settings: Settings) -> str | None:
+def sync_children(api: Api, observed: ObservedState, settings: Settings) -> str | None:
     """Create what is missing and apply what is there; returns the obstacle, if there is one.
 
     A new job's children are created without a look, for it has none. What may be there is looked for first: a quota

@@ -22,7 +22,7 @@ from trimtab_operator.kube.api import Api, RefusedError
 from trimtab_operator.kube.event_recorder import EventRecorder
 from trimtab_operator.kube.labels import OPERATOR, SUSPENDED
 from trimtab_operator.kube.resources import JOBS, SERVICE_ACCOUNTS, TRAINING_JOBS, Object
-from trimtab_operator.reconcile.apply import ensure_children
+from trimtab_operator.reconcile.apply import sync_children
 from trimtab_operator.reconcile.observe import Cache, Observer, Training
 from trimtab_operator.reconcile.whole_job import WholeJobs
 from trimtab_operator.settings import Settings
@@ -68,7 +68,7 @@ class Reconciler:
         self._refused_pods = PodCreationErrors(api)
         self._whole_jobs = WholeJobs(api)
         self._clock = clock
-        self._ensured: dict[str, tuple[datetime, int]] = {}
+        self._last_synced: dict[str, tuple[datetime, int]] = {}
         """When the children of each job were last seen to, and for which generation of the job."""
         self._status_writer = StatusWriter(api, self._recorder, clock)
         is_outdated = self._status_writer.is_older_than_written
@@ -120,7 +120,7 @@ class Reconciler:
         self._training.forget(namespace, name)
         self._recorder.forget(f"{namespace}/{name}")
         self._refused_pods.forget(f"{namespace}/{name}")
-        self._ensured.pop(f"{namespace}/{name}", None)
+        self._last_synced.pop(f"{namespace}/{name}", None)
         self._status_writer.forget(f"{namespace}/{name}")
 
     def _act(self, observed: ObservedState, decision: Decision) -> Decision:
@@ -207,14 +207,14 @@ class Reconciler:
     def _ensure(self, observed: ObservedState, decision: Decision) -> Decision:
         """Have every child but the Job as it should be."""
         try:
-            blocking_reason = ensure_children(self._api, observed, self._settings)
+            blocking_reason = sync_children(self._api, observed, self._settings)
         except RefusedError as refusal:
             if decision.action is Action.CREATE_CHILD and _is_final(refusal):  # a spec too large for a Secret
                 return Decision(outcome=TerminalState("Failed", "InvalidSpec", f"spec: {refusal.message}; {_REMEDY}"))
             return _refused(observed, decision, refusal)
         if blocking_reason is not None:
             return blocked(observed, blocking_reason, decision)
-        self._ensured[observed.key] = (observed.now, observed.generation)
+        self._last_synced[observed.key] = (observed.now, observed.generation)
         return decision
 
     def _needs_repair(self, observed: ObservedState) -> bool:
@@ -222,7 +222,7 @@ class Reconciler:
         if observed.status.is_final or observed.own_child is None or observed.own_child.is_deleting:
             return False
         seen = (observed.now, observed.status.observed_generation)  # by this operator, or by the one before it
-        ensured_at, generation = self._ensured.setdefault(observed.key, seen)
+        ensured_at, generation = self._last_synced.setdefault(observed.key, seen)
         resync = spread(RESYNC_SECONDS, observed.uid)
         return generation != observed.generation or (observed.now - ensured_at).total_seconds() >= resync
 

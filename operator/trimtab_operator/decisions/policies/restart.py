@@ -17,7 +17,7 @@ from trimtab_operator.decisions.pods import Problem
 #: Seconds that the second restart in a row waits, and the longest wait; each further restart waits twice as long.
 SHORTEST_WAIT, LONGEST_WAIT = 10.0, 300.0
 #: Seconds after which an attempt has gone well: whatever ended it, the next begins at once, and is the first in a row.
-WENT_WELL = 600.0
+BACKOFF_RESET_AFTER = 600.0
 #: Evictions for want of memory, one attempt after the other, that are nobody's fault; further ones count.
 FORGIVEN_MEMORY_EVICTIONS = 3
 
@@ -98,6 +98,6 @@ class Backoff:
 
 def pace(in_a_row: int, lasted: float) -> Backoff:
     """The pace of the next restart, after ``in_a_row`` restarts and an attempt that ``lasted`` so many seconds."""
-    if in_a_row == 0 or lasted >= WENT_WELL:
+    if in_a_row == 0 or lasted >= BACKOFF_RESET_AFTER:
         return Backoff(1, 0.0)
     return Backoff(in_a_row + 1, min(LONGEST_WAIT, SHORTEST_WAIT * 2.0 ** min(in_a_row - 1, 30)))

@@ -26,7 +26,7 @@ class WorkerFailure:
     """True: the cluster took it away since its node was short of memory."""
 
 
-def find_loss(job_failure: str | None, pods: Sequence[Pod], deleted: Pod | None = None) -> WorkerFailure | None:
+def find_root_failure(job_failure: str | None, pods: Sequence[Pod], deleted: Pod | None = None) -> WorkerFailure | None:
     """The worker that was lost first, and why; None while none is.
 
     * A disrupted pod is a loss at once. It is the cause even if others failed too, since they failed for want of it. Of
