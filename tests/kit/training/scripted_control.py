@@ -69,7 +69,7 @@ class Heard(Script):
         super().step(before, steps_left)
         if before is not None:
             self.losses.append(before.loss)
-            self.loops.append(before.loop_steps)
+            self.loops.append(before.steps_per_epoch)
 
     def loop_ended(self, before: StepReport | None) -> None:
         self.losses.append(None if before is None else before.loss)

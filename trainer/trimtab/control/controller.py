@@ -109,9 +109,9 @@ class Controller:
             return
         self.trial_budget.begin(now - report.step_seconds)
         self._experiments.begin(now - report.step_seconds)
-        if report.loop_steps and not self._loop_steps and self._settings.sources_in_batches:
+        if report.steps_per_epoch and not self._loop_steps and self._settings.sources_in_batches:
             self._triggers.allow_local_sgd(report.step)
-        self._loop_steps = report.loop_steps
+        self._loop_steps = report.steps_per_epoch
         self._fallback.observe(report)
         self._learner.loss(report)
         if not self._learner.steps.add(report, now):

@@ -212,7 +212,7 @@ class StepReport:
     """Whether every rank's gradient was finite (else the step was dropped everywhere)."""
     loss_scale: float = 1.0
     """What a GradScaler multiplied the loss by; above 1, it is still looking for a scale that gradients bear."""
-    loop_steps: float = 0
+    steps_per_epoch: float = 0
     """Steps of the loop over ``session.batches`` that it was one of, at whose end ranks with local steps meet again.
 
     Infinity where its length is not known; 0 where it was of no such loop, and where ranks could not leave local steps

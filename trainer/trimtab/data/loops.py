@@ -98,22 +98,22 @@ class Loops:
         say: Callable[[str], None],
         warn: Warn,
         trials_ended: Callable[[bool], None],
-        batch_wanted: Callable[[], None],
-        epoch_ended: Callable[[], None],
+        on_next_batch: Callable[[], None],
+        on_epoch_end: Callable[[], None],
         loop_left: Callable[[], None],
         *,
         turns: bool = False,
     ) -> None:
         """``control`` knows whether trials are wanted; ``say`` and ``warn`` take a line for people.
 
-        ``trials_ended`` is called after trials: whether they had begun. ``batch_wanted`` is called before each
-        batch of a loop, and before its end. ``epoch_ended`` is called when a loop of which steps were made has ended,
+        ``trials_ended`` is called after trials: whether they had begun. ``on_next_batch`` is called before each
+        batch of a loop, and before its end. ``on_epoch_end`` is called when a loop of which steps were made has ended,
         on every rank at the same step; ``loop_left``, when one was left, which an exception does on one rank alone.
         ``turns``: a batch may be of several steps, so there are no trials.
         """
         self._turns = turns
         self._loaders, self._control, self._say, self._warn = loaders, control, say, warn
-        self._trials_ended, self._batch_wanted, self._epoch_ended = trials_ended, batch_wanted, epoch_ended
+        self._trials_ended, self._batch_wanted, self._epoch_ended = trials_ended, on_next_batch, on_epoch_end
         self._loop_left = loop_left
         self._loops: list[Replay] = []
         """The last is the one that gave the present batch."""

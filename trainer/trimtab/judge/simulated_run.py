@@ -247,7 +247,7 @@ class SimulatedRun:
             gain=gain,
             residual_norm=0.0 if plan.is_dense else (1 / gain - 1) ** 0.5,
             finite=True,
-            loop_steps=inf,
+            steps_per_epoch=inf,
             arrival_seconds=arrivals,
         )
 

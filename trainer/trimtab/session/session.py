@@ -123,7 +123,14 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
         self._drop_limit = DropLimit()
         self._step = 0
         loaders = Loaders(self.rank, self.num_ranks, seed)
-        told = (self._say, self._warn, self._trials_ended, self._stepping.batch_wanted, self.end_round, self._loop_left)
+        told = (
+            self._say,
+            self._warn,
+            self._trials_ended,
+            self._stepping.on_next_batch,
+            self.end_round,
+            self._loop_left,
+        )
         self._loops = Loops(loaders, self._control, *told, turns=turns)
         if group is not None:
             session = weakref.ref(self)
@@ -330,8 +337,8 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
         phases = self._phases.lap()
         assert self._engine is not None
         is_barred = self._control.offers_rounds and not self._state_watch.allows_rounds()
-        loop_steps = 0 if is_barred else self._loops.num_steps
-        report = report_of(outcome, self.plan, self._step, phases, scale, loss, loop_steps=loop_steps)
+        steps_per_epoch = 0 if is_barred else self._loops.num_steps
+        report = report_of(outcome, self.plan, self._step, phases, scale, loss, steps_per_epoch=steps_per_epoch)
         before = self._rounds.add(report, outcome.consensus)
         self._engine.exchanger.tell(self._rounds.loss)
         if self.is_main:

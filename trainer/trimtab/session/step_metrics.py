@@ -24,7 +24,7 @@ def report_of(
     loss_scale: float | None,
     loss: Tensor | float | None,
     *,
-    loop_steps: float,
+    steps_per_epoch: float,
 ) -> StepReport:
     """What this rank measured of a step whose time ``phases`` make up; waiting for exchanges was no computing."""
     seconds = sum(phases.values())
@@ -41,7 +41,7 @@ def report_of(
         residual_norm=outcome.residual_norm,
         finite=outcome.is_finite,
         loss_scale=loss_scale or 1.0,
-        loop_steps=loop_steps,
+        steps_per_epoch=steps_per_epoch,
         loss=number(loss),
     )
 

@@ -77,7 +77,7 @@ class StepLifecycle:
         if engine.local is not None:
             self._stepped(self._end_local_step(engine), None, None)
 
-    def batch_wanted(self) -> None:
+    def on_next_batch(self) -> None:
         """The script asks for its next batch: a backward pass in a round, and no step after it, was one of the round.
 
         Each rank judges by its own gradients there, and rounds must end together.
