@@ -30,7 +30,7 @@ def overlapped(text: str, steps: int) -> Plan:
 
 
 def in_order(model: nn.Module) -> Tensor:
-    """The weights as the arena has them: the last parameter first."""
+    """The weights as the flat buffers have them: the last parameter first."""
     return torch.cat([p.detach().reshape(-1) for p in reversed(list(model.parameters()))])
 
 

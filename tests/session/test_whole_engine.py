@@ -131,7 +131,7 @@ class Rank:
         return draw.randrange(span.start, span.stop)
 
     def flat(self, tensors: list[Tensor]) -> Tensor:
-        """In the arena's order: the last parameter first."""
+        """In the order of the flat buffers: the last parameter first."""
         return torch.cat([tensor.detach().cpu().double().reshape(-1) for tensor in reversed(tensors)])
 
     def parts(self, flat: Tensor) -> list[Tensor]:
@@ -167,7 +167,7 @@ class Rank:
 
 
 def flat_index_is_used(element: int, unused: int | None) -> bool:
-    """Whether the element, in the arena's order, is of a parameter that has a gradient."""
+    """Whether the element, in the order of the flat buffers, is of a parameter that has a gradient."""
     for index in reversed(range(len(SHAPES))):
         num_elements = torch.Size(SHAPES[index]).numel()
         if element < num_elements:

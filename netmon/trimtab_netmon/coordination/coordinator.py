@@ -88,8 +88,8 @@ class Coordinator:
     async def measure_now(self, reason: str) -> netmon_pb2.NetworkState:
         """Run a round, or join the one under way; the answer lists the links that it measured.
 
-        Raises `ProbeDeferredError` if the budget is spent, and right after a routine test, whose traffic may be all that the
-        caller has noticed.
+        Raises `ProbeDeferredError` if the budget is spent, and right after a routine test, whose traffic may be all
+        that the caller has noticed.
         """
         if self._wanted is None and time.monotonic() < self._routine_ended_at + self._calm:
             raise ProbeDeferredError("a routine test has just slowed a link: ask again if it stays slow")

@@ -113,7 +113,7 @@ class Rank:
 
 
 def in_arena_order(tensors: list[Tensor]) -> Tensor:
-    """In the arena's order: the last parameter first."""
+    """In the order of the flat buffers: the last parameter first."""
     return torch.cat([tensor.detach().double().reshape(-1) for tensor in reversed(tensors)])
 
 
@@ -127,7 +127,7 @@ def timetable_drawn(draw: random.Random, schedule: str, num_buckets: int) -> Tim
 
 
 def spoil(gradients: list[Tensor], element: int, is_here: bool) -> None:
-    """Make one element, in the arena's order, infinite on one rank."""
+    """Make one element, in the order of the flat buffers, infinite on one rank."""
     for gradient in reversed(gradients):
         if element < gradient.numel():
             if is_here:

@@ -37,7 +37,7 @@ Ranges = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Exchange:
-    """One buffer to exchange: flat float32 vectors of one range of the arena, each of shape [n]."""
+    """One buffer to exchange: flat float32 vectors of one range of the flat buffers, each of shape [n]."""
 
     grad: FlatGrad
     """This rank's gradient; unscaled. Not needed after `Collective.prepare`, so ``out`` may be the same tensor.
@@ -60,7 +60,7 @@ class Exchange:
     step: int
     """Step number, the same on every rank (whose turn it is, where a scheme takes turns)."""
     start: int = 0
-    """Offset of the buffer in the arena: the key of any state a scheme keeps."""
+    """Offset of the buffer in the flat buffers: the key of any state a scheme keeps."""
     wire: str = "float32"
     """The format in which values cross, one of those in the scheme's row; sums are float32 in each."""
 
@@ -134,7 +134,8 @@ class Collective(ABC):
     """A scheme, with what it carries from step to step.
 
     It counts the bytes and messages it really sent; its closed-form cost stands in the catalogue. State is proposed
-    during a step and kept only by `commit`, so that a dropped step leaves no trace; it is keyed by range of the arena.
+    during a step and kept only by `commit`, so that a dropped step leaves no trace; it is keyed by range of the flat
+    buffers.
     """
 
     def __init__(self, group: Group) -> None:
@@ -167,7 +168,7 @@ class Collective(ABC):
         """Inverse of `state_dict`."""
 
     def rebucket(self, old: Ranges, new: Ranges) -> None:
-        """Bring the committed state from the buckets ``old`` to the buckets ``new``; both cover the whole arena."""
+        """Bring the committed state from the buckets ``old`` to the buckets ``new``; both cover all flat buffers."""
 
     def exchange(
         self,

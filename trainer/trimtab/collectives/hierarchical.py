@@ -92,7 +92,7 @@ class Hierarchy(Collective):
         )
 
     def _part(self, start: int, stop: int) -> tuple[int, int]:
-        """This rank's part of a range of the arena."""
+        """This rank's part of a range of the flat buffers."""
         first, end = share(stop - start, self._place, len(self._host))
         return start + first, start + end
 

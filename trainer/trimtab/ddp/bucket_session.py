@@ -79,11 +79,11 @@ class BucketSession(Session):
 
     @cached_property
     def _taken(self) -> list[tuple[int, Tensor]]:
-        """This iteration's gradients, each with its place in the arena."""
+        """This iteration's gradients, each with its place in the flat buffers."""
         return []
 
     @cached_property
     def _indices(self) -> dict[int, int]:
-        """Places in the arena, by the ids of stand-ins."""
+        """Places in the flat buffers, by the ids of stand-ins."""
         assert self._engine is not None
         return {id(proxy): index for index, proxy in enumerate(self._engine.flat_buffers.parameters)}

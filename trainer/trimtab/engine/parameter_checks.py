@@ -14,7 +14,7 @@ from trimtab.engine.gradients.flat_buffers import FlatBuffers
 def check_parameters_are_known(
     optimizers: Sequence[torch.optim.Optimizer], model: nn.Module, flat_buffers: FlatBuffers
 ) -> None:
-    """Raise `UserError` where an optimizer trains what the arena does not hold, or no longer as it does."""
+    """Raise `UserError` where an optimizer trains what the flat buffers do not hold, or no longer as it does."""
     trained = (p for each in optimizers for group in each.param_groups for p in group["params"])
     for parameter in (p for p in trained if p.requires_grad):
         if parameter not in flat_buffers:
@@ -26,15 +26,15 @@ def check_parameters_are_known(
             )
         if parameter.dtype != torch.float32 or parameter.device != flat_buffers.device:
             raise UserError(
-                f"was float32 on {flat_buffers.device} when the session was attached, where its gradient is exchanged; convert"
-                " and move the model before attach",
+                f"was float32 on {flat_buffers.device} when the session was attached, where its gradient is exchanged;"
+                " convert and move the model before attach",
                 field=f"model parameter {_name_of(parameter, model)}",
                 value=f"{parameter.dtype} on {parameter.device}",
             )
 
 
 def check_backward_reached(model: nn.Module, flat_buffers: FlatBuffers) -> None:
-    """Raise `UserError` where a parameter of the model, whose step had no backward pass, is none of the arena's."""
+    """Raise `UserError` where a parameter, whose step had no backward pass, is none of the flat buffers'."""
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and parameter not in flat_buffers:
             raise UserError(

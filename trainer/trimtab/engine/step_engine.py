@@ -322,7 +322,7 @@ class StepEngine:
     def _before_gradients(self) -> None:
         """Before a step's first gradient is touched: what ranks do not exchange would part between them.
 
-        Raises `UserError` where an optimizer trains a parameter that the arena does not hold.
+        Raises `UserError` where an optimizer trains a parameter that the flat buffers do not hold.
         """
         self.settle()
         self._before_backward()

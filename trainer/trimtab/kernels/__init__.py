@@ -43,7 +43,7 @@ __all__ = [
 
 
 def scale_into(source: Tensor, target: Tensor, scale: float) -> None:
-    """Write ``target`` = scale * source, for a gradient that enters the arena; scale 1 copies the bits."""
+    """Write ``target`` = scale * source, for a gradient that enters the flat buffers; scale 1 copies the bits."""
     _backend(source).scale_into(source, target, scale)
 
 

@@ -196,7 +196,7 @@ class Plan:
 
     @property
     def accepts_early_announcement(self) -> bool:
-        """Whether a round may end by the exchange of a new plan that `ends_rounds` too, told `ANNOUNCE_STEPS_BEFORE_SYNC` of its end.
+        """True if a round may end by a new plan's exchange, announced `ANNOUNCE_STEPS_BEFORE_SYNC` before its end.
 
         In shorter rounds the message would often be waited for.
         """

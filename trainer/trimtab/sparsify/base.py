@@ -36,7 +36,7 @@ class Sent:
 
     start: int
     stop: int
-    """The buffer's elements in the arena."""
+    """The buffer's elements in the flat buffers."""
     indices: Tensor | None
     """int32 [m], relative to the buffer: where the residual was cleared, wholly or in part; None for everywhere.
 
@@ -62,7 +62,7 @@ class Selector(ABC):
         """Select in each segment, and write ``next_residual`` = acc with the selection zeroed.
 
         All of [n] float32; exactly ``k[i]`` elements of segment i unless the class documents otherwise, and always at
-        least one in all. ``start`` is the buffer's offset in the arena, the key of carried state. ``grad`` and
+        least one in all. ``start`` is the buffer's offset in the flat buffers, the key of carried state. ``grad`` and
         ``residual`` are only read.
         """
 
@@ -71,8 +71,8 @@ class Selector(ABC):
         """Take k elements out of ``acc`` (float32 [n], a block that is formed already), which becomes what is left.
 
         As many as `compress` does of one segment. ``key`` is what state is kept by: the block's first element in the
-        arena, and its length. Schemes that select again on the way (SparDL, gTopk, Ok-Topk) call it, once a key in a
-        step.
+        flat buffers, and its length. Schemes that select again on the way (SparDL, gTopk, Ok-Topk) call it, once a key
+        in a step.
         """
 
     def commit(self, sent: Sequence[Sent] = ()) -> None:

@@ -13,7 +13,7 @@ from trimtab.sparsify.near_k import EXACT_UP_TO
 from trimtab.sparsify.segments import SegmentSelector, selected
 from trimtab.sparsify.topk import select_exactly, top_k_in_place
 
-#: What state is kept by: a segment's first element in the arena, and its length.
+#: What state is kept by: a segment's first element in the flat buffers, and its length.
 Key = tuple[int, int]
 
 

@@ -19,7 +19,7 @@ class FormedSelector(SegmentSelector):
     def _choose(self, acc: Tensor, k: int, start: int) -> Tensor:
         """Which k elements of ``acc`` (float32 [n], k <= n) to send: int32 [k], unique and ascending.
 
-        ``start`` is the segment's first element in the arena.
+        ``start`` is the segment's first element in the flat buffers.
         """
 
     def _select_segment(

@@ -25,7 +25,7 @@ class SegmentSelector(Selector):
     ) -> CompactResult:
         """`Selector.compress` of one segment (all of [n] float32, k <= n).
 
-        Its first element is the buffer's ``offset``, to which indices are relative, and the arena's ``start``.
+        Its first element is the buffer's ``offset``, to which indices are relative, and the flat buffers' ``start``.
         """
 
     def compress(

@@ -47,8 +47,8 @@ class TrackedThreshold(EstimatingSelector):
     fewer only where fewer are not zero, but at least one. Of a smaller segment it sends exactly k. A segment that is
     not finite is sent as the pass found it, since the step will be dropped.
 
-    The state is keyed by the range of the arena that a segment covers. When a new fusion plan keeps a range, the range
-    keeps its threshold; any other range starts from a sample alone.
+    The state is keyed by the range of the flat buffers that a segment covers. When a new fusion plan keeps a range, the
+    range keeps its threshold; any other range starts from a sample alone.
     """
 
     name = "tracked"

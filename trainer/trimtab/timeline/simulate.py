@@ -4,8 +4,8 @@ What goes on at once, each in one order (`trimtab.collectives.base`): computing,
 compressing of buffers, one after another on a lane of its own; and each link, one exchange after another. A buffer is
 compressed once backward has filled it, and sent once that is done and the link is free. Links over one interface share
 what it carries, but no exchange waits for the startup of another. The optimizer steps when backward has ended and all
-has arrived that is due; then the next iteration begins. What is due only by the next forward pass (`Transfer.is_deferred`)
-is waited for where that pass needs it.
+has arrived that is due; then the next iteration begins. What is due only by the next forward pass
+(`Transfer.is_deferred`) is waited for where that pass needs it.
 """
 
 from __future__ import annotations

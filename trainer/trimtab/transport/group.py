@@ -165,7 +165,7 @@ class Group:
         return (self, *self.extra_links)
 
     def submit(self, job: Callable[[], T], uses: object = ()) -> Future[T]:
-        """Run ``job`` on the communication thread, after those submitted before it; ``uses``: see `StreamWorker.submit`."""
+        """Run ``job`` on the communication thread, after the earlier ones; ``uses``: see `StreamWorker.submit`."""
         return self._communication.submit(partial(self._communicate, job, self.step_tag), uses)
 
     def compress(self, job: Callable[[], T], uses: object = ()) -> Future[T]:

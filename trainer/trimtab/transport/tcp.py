@@ -168,8 +168,8 @@ class SocketTransport(Transport):
         if step_tag != self.step_tag.code:
             raise CommunicationError(
                 connection.peer,
-                f"is at {StepTag.of_code(step_tag)} where this rank is at {self.step_tag}: the ranks disagree, as where one"
-                " leaves out a batch of a trial, or a step: let all decide by what is alike on all, as by the mean",
+                f"is at {StepTag.of_code(step_tag)} where this rank is at {self.step_tag}: the ranks disagree, as where"
+                " one leaves out a batch of a trial, or a step: let all decide by what is alike on all, as by the mean",
             )
         connection.waits_for = None
         return int(length)

@@ -84,7 +84,7 @@ class Progress:
         """Since the last loss, by what is sent and its ratio: a decision asks a thousand times."""
 
     def observe(self, plan: Plan, loss: float, convergence_slowdown: float) -> None:
-        """The loss at the beginning of a step (or the mean over a round); the law's ``convergence_slowdown`` of its plan."""
+        """Take the loss at a step's beginning, or a round's mean, and the law's slowdown of its plan."""
         if not isfinite(loss):
             return
         last, self._last = self._last, (plan, loss)

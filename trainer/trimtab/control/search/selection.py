@@ -101,7 +101,7 @@ def choose(
 ) -> Choice:
     """The knee of the Pareto front, or the present plan where leaving it promises too little.
 
-    ``excluded_plans``: collectives, ratios and sources that failed on this network. ``seed``: of the search for the front.
+    ``excluded_plans``: collectives, ratios and sources that failed on this network. ``seed``: of the search.
     ``is_provisional``: the present plan, if it is not dense, was chosen by what was assumed, and is left easily.
     """
     settings, dense, present = evaluator.settings, evaluator.dense, evaluator.present

@@ -99,7 +99,7 @@ class ForwardSyncHooks:
             each.remove()
 
     def settle(self, tensors: Collection[int] | None = None) -> None:
-        """Step what is late of ``tensors``, by index in the arena; of all where it is None."""
+        """Step what is late of ``tensors``, by index in the flat buffers; of all where it is None."""
         if self._is_waiting and self._exchanger.late(tensors):
             with _as_between_steps(self._exchanger.flat_buffers.device), self._left_out_of_profiles():
                 self._settle(tensors)

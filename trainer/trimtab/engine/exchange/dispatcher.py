@@ -36,7 +36,7 @@ class BucketDispatcher:
         step: int,
         vote: Callable[[], Tensor],
     ) -> None:
-        """``number`` is the iteration's, as its schedule counts; ``vote`` goes with the `consensus_send_index` of its sends."""
+        """``number``: the iteration, as its schedule counts; ``vote`` goes with the send `consensus_send_index`."""
         self._arena, self._buckets, self._gradients, self._schemes = flat_buffers, buckets, gradients, schemes
         self._links, self._plan, self._step, self._vote = links, plan, step, vote
         self._sends = iteration.sends

@@ -1,7 +1,7 @@
 """One iteration's gradients: what the schedule has sent of them, in what order, and what came of it.
 
-Backward fills the arena tensor by tensor. As soon as the next bucket in the schedule's order has what is to be sent of
-it, its exchange is queued, while backward goes on: it is compressed on one thread and crosses on another. The order is
+Backward fills the flat buffers tensor by tensor. As soon as the next bucket in the schedule's order is filled, its
+exchange is queued, while backward goes on: it is compressed on one thread and sent on another. The order is
 the plan's, never that of what happens to be ready.
 """
 
@@ -41,7 +41,7 @@ from trimtab.transport.group import Group
 
 
 class Exchanger:
-    """Carries out the plan in force for one arena over one group.
+    """Carries out the plan in force for one set of flat buffers over one group.
 
     An exchange begins with the first gradient of a backward pass outside of `no_sync` and is finished when that pass
     ends: afterwards every ``grad`` is what the optimizer is to see, times the loss scale. Under the default schedule

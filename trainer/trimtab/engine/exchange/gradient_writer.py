@@ -48,7 +48,7 @@ class GradientWriter:
         )
 
     def write(self, buckets: Iterable[int], *, averages: bool) -> set[int]:
-        """Make the arena's gradient what the optimizer is to see: the mean over ranks of all that its update takes.
+        """Write the gradient that the optimizer is to see: the mean over ranks of all that its update takes.
 
         Only in ``buckets``. Returns the tensors, by index, of which the optimizer gets something there.
         """

@@ -30,7 +30,7 @@ LEND_FROM = 1 << 17
 
 @dataclass(frozen=True)
 class BufferRange:
-    """One fusion buffer: elements ``start .. stop-1`` of the arena, of its tensors ``first .. last-1``.
+    """One fusion buffer: elements ``start .. stop-1`` of the flat buffers, of its tensors ``first .. last-1``.
 
     The first and the last of these may lie partly in the buffers beside it.
     """
@@ -98,7 +98,7 @@ class FlatBuffers:
         return id(parameter) in self._known
 
     def views_of(self, flat: Tensor) -> list[Tensor]:
-        """By parameter, its part of what lies like the arena (float32 [n]), in the parameter's shape."""
+        """By parameter, its part of what lies like the flat buffers (float32 [n]), in the parameter's shape."""
         return [
             flat[start : start + p.numel()].as_strided(p.shape, torch.empty_like(p).stride())
             for start, p in zip(self.offsets, self.parameters, strict=False)
@@ -106,7 +106,7 @@ class FlatBuffers:
 
     @property
     def tensors(self) -> list[list[Any]]:
-        """Name, size and order in memory of each, which what is kept of an arena belongs to; as plain JSON."""
+        """Name, size and order in memory of each, which what is kept of the flat buffers belongs to; as plain JSON."""
         return [
             [name, size] if p.is_contiguous() else [name, size, list(p.stride())]
             for name, size, p in zip(self.names, self.sizes, self.parameters, strict=True)
@@ -152,9 +152,9 @@ class FlatBuffers:
         return self.residual[self.offsets[index] : self.offsets[index + 1]]
 
     def gather(self, index: int, scale: float = 1.0) -> None:
-        """Bring tensor ``index``'s gradient into the arena, times ``scale``, and make ``grad`` the view of it.
+        """Bring tensor ``index``'s gradient into the flat buffers, times ``scale``, and make ``grad`` the view of it.
 
-        Wherever autograd left the gradient: in the arena already, in a tensor of its own (after
+        Wherever autograd left the gradient: in the flat buffers already, in a tensor of its own (after
         ``zero_grad(set_to_none=True)``), or nowhere (a parameter that this step did not use). Raises `UserError` where
         the parameter lies in another order than it did.
         """
@@ -176,18 +176,18 @@ class FlatBuffers:
         parameter.grad = view
 
     def kept(self, grad: Tensor | None) -> Tensor | None:
-        """A parameter's ``grad`` where the next exchange does not overwrite it: a copy, if it lies in the arena."""
+        """A parameter's ``grad``, safe from the next exchange: a copy, if it lies in the flat buffers."""
         if grad is None or grad.layout != torch.strided:
             return grad
         is_here = grad.untyped_storage().data_ptr() == self.grad.untyped_storage().data_ptr()
         return grad.clone() if is_here else grad
 
     def alias_grad(self, index: int) -> Tensor | None:
-        """Tensor ``index``'s gradient where autograd left it, flat, to be read in place of the arena's.
+        """Tensor ``index``'s gradient where autograd left it, flat, to be read in place of the flat buffers'.
 
-        ``grad`` becomes the arena's view all the same, for the update. None where copying it is as well: small, in
-        the arena already, in another order, or missing; and on a GPU, where a copy costs next to nothing, and a pass
-        over each tensor launches and a wait of its own.
+        ``grad`` becomes the flat buffers' view all the same, for the update. None where copying it is as well: small,
+        in the flat buffers already, in another order, or missing; and on a GPU, where a copy costs next to nothing, and
+        a pass over each tensor launches and a wait of its own.
         """
         parameter, view = self.parameters[index], self.views[index]
         grad = parameter.grad
@@ -211,7 +211,7 @@ class FlatBuffers:
         ]
 
     def not_finite(self, flat: Tensor) -> list[int]:
-        """Tensors that hold an infinity or a NaN in ``flat``, float32 [n] as the arena; one wait for the device."""
+        """Tensors that hold an infinity or a NaN in ``flat`` (float32 [n]); one wait for the device."""
         ranges = zip(self.offsets, self.sizes, strict=False)
         finite = _each([torch.isfinite(flat[start : start + size]).all() for start, size in ranges])
         return [index for index, is_finite in enumerate(finite) if not is_finite]
@@ -238,7 +238,7 @@ class FlatBuffers:
             self.residual[start:stop] = self.next_residual[start:stop]
 
     def buffers(self, fusion: FusionPlan) -> list[BufferRange]:
-        """The fusion buffers that ``fusion`` cuts this arena into.
+        """The fusion buffers that ``fusion`` cuts the flat buffers into.
 
         Raises `UserError` where a cut lies beyond the last element, or a buffer is too large for its indices.
         """

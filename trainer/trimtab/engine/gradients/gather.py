@@ -52,7 +52,7 @@ class Gradients:
             )
 
     def gather(self, index: int, *, can_alias: bool) -> None:
-        """Bring tensor ``index``'s gradient into the arena, without the loss scale.
+        """Bring tensor ``index``'s gradient into the flat buffers, without the loss scale.
 
         Where it may be lent it stays where autograd left it, to be read there, if a copy would cost.
         """
@@ -69,7 +69,7 @@ class Gradients:
         self._gathered[index] = True
 
     def of(self, span: BufferRange) -> FlatGrad:
-        """A buffer's gradient: the arena's, but for the tensors that autograd lends."""
+        """A buffer's gradient: the flat buffers', but for the tensors that autograd lends."""
         pieces: list[Tensor] = []
         copied_from = span.start
         for index in range(span.first, span.last):

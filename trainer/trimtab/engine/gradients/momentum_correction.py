@@ -20,7 +20,7 @@ from trimtab.sparsify.base import Sent
 
 
 class MomentumCorrection:
-    """u of one rank, beside the arena: proposed in a step, and kept by `commit` alone."""
+    """u of one rank, beside the flat buffers: proposed in a step, and kept by `commit` alone."""
 
     def __init__(self, flat_buffers: FlatBuffers) -> None:
         self._arena = flat_buffers

@@ -109,7 +109,7 @@ class StepProfiler:
         step.spans.append(Span("computing", "BACKWARD", self._arena.names[index], self._mark, now))
 
     def exchanged(self, mean: Tensor, loss_scale: float | None) -> None:
-        """The arena holds the gradient's mean over ranks, times the loss scale."""
+        """The flat buffers hold the gradient's mean over ranks, times the loss scale."""
         self._step.squared_mean = kernels.squared_norm(mean) / (loss_scale or 1.0) ** 2
 
     @contextlib.contextmanager
@@ -271,7 +271,7 @@ class StepProfiler:
         return times
 
     def _range(self, module: nn.Module) -> tuple[int, int] | None:
-        """The module's own tensors as indices of the arena, the first and one past the last; None where it has none."""
+        """The module's own tensors: index of the first, and one past the last; None where it has none."""
         own = [self._indices[id(p)] for p in as_they_are(module).values() if id(p) in self._indices]
         return (min(own), max(own) + 1) if own else None
 

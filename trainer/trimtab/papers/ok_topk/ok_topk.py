@@ -72,7 +72,7 @@ class OkTopk(Collective):
         sparse_pairs.warm_up()
         self._state: dict[tuple[int, int], RangeState] = {}
         self._proposed: dict[tuple[int, int], RangeState] = {}
-        """Both by a buffer's first element in the arena, and its length."""
+        """Both by a buffer's first element in the flat buffers, and its length."""
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> OwnSelection:
         return OwnSelection.taken(exchange, selector)
@@ -219,7 +219,7 @@ def _or_none(message: Tensor, wire: str) -> Pairs | None:
     return Pairs.decoded(message, wire) if message.numel() else None
 
 
-#: Positions in the arena, and how much of what is selected lies before each.
+#: Positions in the flat buffers, and how much of what is selected lies before each.
 _Density = tuple[list[float], list[float]]
 
 

@@ -57,7 +57,7 @@ class Blocks:
 
 
 class BlockSelector:
-    """Selects in blocks of ``acc`` (float32 [n]), which begins at ``start`` of the arena; each block once a step."""
+    """Selects in blocks of ``acc`` (float32 [n]), from ``start`` of the flat buffers; each block once a step."""
 
     def __init__(self, acc: Tensor, start: int, blocks: Blocks, selector: Selector, wire: str) -> None:
         """``wire`` names the format in which values are sent: what it takes of them stays in ``acc``."""

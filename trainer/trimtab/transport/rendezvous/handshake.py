@@ -51,7 +51,7 @@ def call(secret: bytes, purpose: bytes, rank: int) -> Steps[bytes]:
 
 
 def answer(secret: bytes, purpose: bytes) -> Steps[tuple[int, bytes]]:
-    """The end that was called; returns the rank of the other, and the connection's key. Raises `AuthenticationError`."""
+    """The end that was called: the other's rank, and the connection's key. Raises `AuthenticationError`."""
     greeting = yield _GREETING.size
     magic, rank, _ = _GREETING.unpack(greeting)
     if magic != _MAGIC:

@@ -1,4 +1,4 @@
-"""What an arena refuses, and what it tells of its tensors."""
+"""What flat buffers refuse, and what they tell of their tensors."""
 
 from __future__ import annotations
 
