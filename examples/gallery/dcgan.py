@@ -73,7 +73,7 @@ def main():
     criterion = nn.BCEWithLogitsLoss()
     optimizerD = optim.Adam(netD.parameters(), lr=opt.lr, betas=(opt.beta1, 0.999))
     optimizerG = optim.Adam(netG.parameters(), lr=opt.lr, betas=(opt.beta1, 0.999))
-    session = trimtab.attach(nn.ModuleList([netD, netG]), [optimizerD, optimizerG], turns=True)
+    session = trimtab.attach(nn.ModuleList([netD, netG]), [optimizerD, optimizerG], alternating_optimizers=True)
     for epoch in range(opt.niter):
         for i, (images, _) in enumerate(session.batches(dataloader)):
             # The discriminator: all real, then all made up.

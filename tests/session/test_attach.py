@@ -108,7 +108,11 @@ def test_planners_sparsifiers_and_schedules_that_may_be_chosen_each_stand_there_
     [
         ({}, ("wait-free", "priority", "deft"), []),
         ({"by_hand": True}, ("wait-free", "priority"), ["deft cannot be followed by a script that steps by hand"]),
-        ({"turns": True}, ("wait-free", "priority"), ["deft cannot be followed by optimizers that take turns"]),
+        (
+            {"alternating_optimizers": True},
+            ("wait-free", "priority"),
+            ["deft cannot be followed by optimizers that take turns"],
+        ),
         ({"by_hand": True, "is_hook": True}, ("wait-free",), ["priority, deft cannot be followed by a hook of DDP's"]),
     ],
 )
@@ -117,7 +121,7 @@ def test_a_script_is_told_which_schedules_of_its_job_it_cannot_follow(
 ) -> None:
     said: list[str] = []
     job = load_training_job(job_file(tmp_path, schedules=["wait-free", "priority", "deft"]))
-    kinds = {"turns": False, "by_hand": False, "is_hook": False}
+    kinds = {"alternating_optimizers": False, "by_hand": False, "is_hook": False}
     settings = fit_to_script(controller_settings(job, SGD), **kinds | script, say=said.append)
     assert settings.schedules == schedules
     assert said == [f"spec.communication.schedules: {each}, and will not be chosen" for each in says]
@@ -131,7 +135,7 @@ def test_a_script_is_told_that_it_cannot_follow_rounds_which_its_job_asks_for_an
         asked = controller_settings(load_training_job(job_file(tmp_path, **communication)), SGD)
         facts = ModelFacts(10, (10,), 2, optimizer=SGD)
         assert Controller(asked, facts).offers_rounds is (not communication), "of what the job asks for it says nothing"
-        settings = fit_to_script(asked, turns=True, by_hand=False, is_hook=False, say=said.append)
+        settings = fit_to_script(asked, alternating_optimizers=True, by_hand=False, is_hook=False, say=said.append)
         assert settings.in_loop_of(1000).sources == (sources.default,)
         assert not Controller(settings, facts).offers_rounds
     (line,) = said

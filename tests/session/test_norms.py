@@ -12,7 +12,7 @@ SPARSE = torch.sparse_coo_tensor([[1, 4]], [3.0, -4.0], (6,))
 
 
 @pytest.mark.parametrize("also", [DENSE, DENSE.bfloat16(), SPARSE])
-def test_each_tensor_has_its_norm(also: Tensor) -> None:
-    norms = norms_of([DENSE, also, torch.zeros(0)])
+def test_each_tensor_has_its_norm(extra_state: Tensor) -> None:
+    norms = norms_of([DENSE, extra_state, torch.zeros(0)])
     assert [norm.item() for norm in norms] == [5.0, 5.0, 0.0]
     assert {norm.dtype for norm in norms} == {torch.float32}

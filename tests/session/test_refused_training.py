@@ -177,14 +177,14 @@ def test_sparse_gradients_cross_as_dense_ones(rank_pool: RankPool) -> None:
 
 
 def test_what_is_to_be_put_back_has_a_state() -> None:
-    with pytest.raises(UserError, match=r"also: 'list': give each a state_dict"):
-        trimtab.attach(*model_and(torch.optim.SGD, lr=0.1), also=[[]])
+    with pytest.raises(UserError, match=r"extra_state: 'list': give each a state_dict"):
+        trimtab.attach(*model_and(torch.optim.SGD, lr=0.1), extra_state=[[]])
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"also": 3}, "also: 'int': is a list"),
+        ({"extra_state": 3}, "extra_state: 'int': is a list"),
         ({"scaler": 3}, "scaler: 'int': is a torch.amp.GradScaler"),
         ({"scheduler": 0.1}, "scheduler: 'float': is a scheduler of torch.optim.lr_scheduler"),
         ({"plan": 0.01}, "plan: '0.01': is a plan's name, such as '0.01/all-gather'"),
@@ -194,6 +194,15 @@ def test_what_is_to_be_put_back_has_a_state() -> None:
 def test_an_argument_of_another_kind_is_named(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=re.escape(said)):
         trimtab.attach(*model_and(torch.optim.SGD, lr=0.1), **arguments)
+
+
+@pytest.mark.parametrize(("old", "new"), [("turns", "alternating_optimizers"), ("also", "extra_state")])
+def test_an_argument_under_its_old_name_works_and_the_new_one_is_named(old: str, new: str) -> None:
+    model, optimizer = model_and(torch.optim.SGD, lr=0.1)
+    with pytest.warns(FutureWarning, match=rf"attach\(\): {old}= is now {new}="):
+        trimtab.attach(model, [optimizer], **{old: []}).close()
+    with pytest.raises(TypeError, match=new):
+        trimtab.attach(model, [optimizer], **{old: [], new: []})
 
 
 def test_an_optimizer_is_no_scheduler() -> None:

@@ -43,8 +43,8 @@ def with_also(rank: int, size: int, trials: bool) -> tuple[Tensor, Tensor, int, 
     second = torch.optim.SGD([model[0].weight], lr=0.1, momentum=0.5)
     second_scheduler = torch.optim.lr_scheduler.StepLR(second, step_size=3)
     script = Script({4: TRIALS} if trials else {}) if rank == 0 else None
-    also = [average, second, second_scheduler]
-    session, _, _ = make_session(Plan.parse("0.1/all-gather"), model, control_client=script, also=also)
+    extra_state = [average, second, second_scheduler]
+    session, _, _ = make_session(Plan.parse("0.1/all-gather"), model, control_client=script, extra_state=extra_state)
     torch.manual_seed(rank)
     for batch in session.batches(loader()):
         nn.functional.cross_entropy(model(batch["x"]), batch["labels"]).backward()
@@ -79,7 +79,7 @@ def with_a_scheduler_of_its_own(rank: int, size: int, handed_over: bool) -> str:
         plan=Plan.parse("0.1/all-gather"),
         recorder=Recorder(None),
         control_client=Script({2: TRIALS, 5: TRIALS}) if rank == 0 else None,  # type: ignore[arg-type]
-        also=[scheduler] if handed_over else [],
+        extra_state=[scheduler] if handed_over else [],
     )
     with contextlib.redirect_stderr(io.StringIO()) as said:
         for batch in session.batches(loader()):

@@ -41,7 +41,7 @@ def taking_turns(rank: int, size: int, plan: str | None) -> tuple[Tensor, int]:
     if plan is None:
         wrapped = [DistributedDataParallel(each) for each in (first, second)]
     else:
-        session = attach(both, optimizers, plan, turns=True)
+        session = attach(both, optimizers, plan, alternating_optimizers=True)
     one, other = wrapped
     for number in range(STEPS):
         optimizers[0].zero_grad(set_to_none=number % 2 == 0)
@@ -78,7 +78,7 @@ def asked_for_trials(rank: int, size: int, asks: bool) -> tuple[Tensor, list[Any
     both = nn.ModuleList([first, second])
     message = {"trials": [Plan.parse("0.3/all-gather", FusionPlan((0, 20))).to_json()], "iterations": 2}
     controller = Script({2: message} if asks else {}) if rank == 0 else None
-    session = attach(both, optimizers, "0.2/all-gather", turns=True, control_client=controller)
+    session = attach(both, optimizers, "0.2/all-gather", alternating_optimizers=True, control_client=controller)
     with contextlib.redirect_stderr(io.StringIO()) as said:
         for inputs in session.batches([batch(number, 0) for number in range(2 * STEPS)]):
             first.zero_grad()
@@ -105,7 +105,7 @@ def an_infinity_in_a_turn(rank: int, size: int) -> bool:
     first, second = model_of(), nn.Linear(4, 4)
     optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (first, second)]
     both = nn.ModuleList([first, second])
-    session = attach(both, optimizers, "0.2/all-gather", turns=True)
+    session = attach(both, optimizers, "0.2/all-gather", alternating_optimizers=True)
     before = weights_of(both)
     (first(batch(0, rank)).mean() * (float("inf") if rank == 1 else 1.0)).backward()
     optimizers[0].step()
@@ -123,7 +123,12 @@ def test_an_infinity_drops_a_turn_everywhere_and_the_next_is_taken(rank_pool: Ra
 def under_local_steps(rank: int, size: int) -> str:
     model = model_of()
     try:
-        attach(model, [torch.optim.SGD(model.parameters(), lr=0.1)], "dense/source=update:steps=3", turns=True)
+        attach(
+            model,
+            [torch.optim.SGD(model.parameters(), lr=0.1)],
+            "dense/source=update:steps=3",
+            alternating_optimizers=True,
+        )
     except UserError as error:
         return str(error)
     return ""
@@ -136,7 +141,7 @@ def test_local_steps_have_no_turns(rank_pool: RankPool) -> None:
 
 def by_session_step(rank: int, size: int) -> str:
     model = model_of()
-    session = attach(model, [torch.optim.SGD(model.parameters(), lr=0.1)], "dense", turns=True)
+    session = attach(model, [torch.optim.SGD(model.parameters(), lr=0.1)], "dense", alternating_optimizers=True)
     model(batch(0, rank)).mean().backward()
     try:
         session.step()
@@ -199,9 +204,14 @@ def test_steps_by_hand_are_ddp_s_and_an_infinity_moves_nothing(rank_pool: RankPo
 def joins(rank: int, size: int, folder: Path, optimizers: str, job: Path | None) -> tuple[str, tuple[str, ...]]:
     """What attach says of a plan that delays updates, or the schedules that an Adaptive policy chooses from."""
     model = nn.Linear(4, 2)
-    makes = {"turns": [torch.optim.SGD(model.parameters(), lr=0.1)], "by hand": None}[optimizers]
+    makes = {"alternating_optimizers": [torch.optim.SGD(model.parameters(), lr=0.1)], "by hand": None}[optimizers]
     plan = None if job else "dense/schedule=deft"
-    options: dict[str, Any] = {"turns": makes is not None, "job": job, "plan": plan, "run_directory": folder / "run"}
+    options: dict[str, Any] = {
+        "alternating_optimizers": makes is not None,
+        "job": job,
+        "plan": plan,
+        "run_directory": folder / "run",
+    }
     try:
         session = trimtab.attach(model, makes, **options)
     except UserError as error:
@@ -212,7 +222,7 @@ def joins(rank: int, size: int, folder: Path, optimizers: str, job: Path | None)
     return "", chosen_from
 
 
-@pytest.mark.parametrize("optimizers", ["turns", "by hand"])
+@pytest.mark.parametrize("optimizers", ["alternating_optimizers", "by hand"])
 def test_schedules_that_delay_are_refused_at_attach_and_never_chosen(
     rank_pool: RankPool, tmp_path: Path, optimizers: str
 ) -> None:

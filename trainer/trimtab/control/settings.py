@@ -64,15 +64,15 @@ def _dense_wires_of(wanted: Communication) -> tuple[str, ...]:
 
 
 def fit_to_script(
-    asked: ControllerSettings, *, turns: bool, by_hand: bool, is_hook: bool, say: Callable[[str], None]
+    asked: ControllerSettings, *, alternating_optimizers: bool, by_hand: bool, is_hook: bool, say: Callable[[str], None]
 ) -> ControllerSettings:
     """The settings without what it cannot: optimizers that take turns, steps by hand, a hook of DDP's.
 
     The first two need all gradients in each step, and rounds need one optimizer. A hook sees no loop that could try
     plans, and no forward pass that could wait. ``say`` takes a line for each field of the job that is not heeded.
     """
-    kept, why = asked, "by optimizers that take turns" if turns else "by a script that steps by hand"
-    if turns or by_hand:
+    kept, why = asked, "by optimizers that take turns" if alternating_optimizers else "by a script that steps by hand"
+    if alternating_optimizers or by_hand:
         prompt = tuple(name for name in asked.schedules if not schedules[name].delays_updates) or (schedules.default,)
         kept = replace(kept, sources=(sources.default,), sources_in_batches=(), schedules=prompt)
     if is_hook:

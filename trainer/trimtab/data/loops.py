@@ -102,16 +102,16 @@ class Loops:
         on_epoch_end: Callable[[], None],
         loop_left: Callable[[], None],
         *,
-        turns: bool = False,
+        alternating_optimizers: bool = False,
     ) -> None:
         """``control`` knows whether trials are wanted; ``say`` and ``warn`` take a line for people.
 
         ``trials_ended`` is called after trials: whether they had begun. ``on_next_batch`` is called before each
         batch of a loop, and before its end. ``on_epoch_end`` is called when a loop of which steps were made has ended,
         on every rank at the same step; ``loop_left``, when one was left, which an exception does on one rank alone.
-        ``turns``: a batch may be of several steps, so there are no trials.
+        ``alternating_optimizers``: a batch may be of several steps, so there are no trials.
         """
-        self._turns = turns
+        self._alternating_optimizers = alternating_optimizers
         self._loaders, self._control, self._say, self._warn = loaders, control, say, warn
         self._trials_ended, self._batch_wanted, self._epoch_ended = trials_ended, on_next_batch, on_epoch_end
         self._loop_left = loop_left
@@ -279,7 +279,7 @@ class Loops:
 
     def stepped(self, *, in_trial: bool) -> None:
         """The script has taken a step with the batches that it was given since the last."""
-        if self._turns and self._control.can_run_trials:
+        if self._alternating_optimizers and self._control.can_run_trials:
             self._say(_NO_TRIALS_OF_TURNS)
         elif not self._loops and not self._num_begun and self._control.can_run_trials:
             self._num_steps_unseen += 1
@@ -332,7 +332,7 @@ class Loops:
     @property
     def num_steps_left(self) -> int:
         """Steps left in the epoch; 0 where no trial can be run."""
-        if not self._loops or self._never_tries or self._turns:
+        if not self._loops or self._never_tries or self._alternating_optimizers:
             return 0
         return self._loops[-1].num_left // self._loops[-1].num_a_step
 
@@ -349,7 +349,7 @@ class Loops:
 
         They do where every rank's loop can give as many batches, and give them again.
         """
-        loop = self._loops[-1] if self._loops and not self._turns else None
+        loop = self._loops[-1] if self._loops and not self._alternating_optimizers else None
         can, why_not = _TOO_FEW_BATCHES, None
         if loop is not None and 0 < iterations * loop.num_a_step <= loop.num_left:
             why_not = _SEVERAL_LOOPS if self._mixes_loops else loop.why_not_replayed

@@ -39,7 +39,7 @@ def attach_buckets(
     theirs = {id(each) for each in parameters}
     model = ProxyParameters((name, each) for name, each in wrapper.module.named_parameters() if id(each) in theirs)
     optimizers = [ManualOptimizer(model.parameters(), known=optimizer)]
-    options: dict[str, Any] = {"scale": ReadScale(scaler), "turns": False}
+    options: dict[str, Any] = {"scale": ReadScale(scaler), "alternating_optimizers": False}
     session, _ = begin(BucketSession, model, optimizers, options, _by_ddp, **configuration)
     session.skips_unused = skips_unused(wrapper)
     return session

@@ -32,14 +32,14 @@ def refuse_in_hooks(plan: Plan) -> None:
         refuse_waiting_gradients(plan)
 
 
-def refuse_for_steps(plan: Plan, *, turns: bool, by_hand: bool) -> None:
+def refuse_for_steps(plan: Plan, *, alternating_optimizers: bool, by_hand: bool) -> None:
     """What a script cannot follow whose optimizers take turns, or which steps by hand. Raises `UserError`.
 
     A schedule that may delay updates does so only once steps were profiled; it is refused before training begins.
     """
-    if turns:
+    if alternating_optimizers:
         refuse_rounds(plan)
-    if (turns or by_hand) and schedules[plan.schedule].delays_updates:
+    if (alternating_optimizers or by_hand) and schedules[plan.schedule].delays_updates:
         refuse_waiting_gradients(plan)
 
 

@@ -25,7 +25,7 @@ from trimtab.engine.local_sgd.mode_switch import to_gradients, to_updates
 from trimtab.engine.local_sgd.overlapped import OverlappedLocalSgd
 from trimtab.engine.local_sgd.second_moments import SecondMoments
 from trimtab.engine.local_sgd.sync import RoundExchange
-from trimtab.engine.optimizer.alternating import turn_of
+from trimtab.engine.optimizer.alternating import only_parameters_of
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.manual import ManualOptimizer
 from trimtab.engine.optimizer.pending_step import PendingStep
@@ -67,11 +67,11 @@ class StepEngine:
         broadcast_tensors(group, (*model.parameters(), *model.buffers()))
         self.group = group
         self.model, self.optimizers, self.scale = model, optimizers, scale
-        self._gate, self._turns, self.phases = stepper, stepper.turns, stepper.phases
+        self._gate, self._alternating_optimizers, self.phases = stepper, stepper.alternating_optimizers, stepper.phases
         self._before_backward = before_backward
         self.local: LocalSgd | None = None
         """The round under way, under source *update*."""
-        is_profiled = group.rank == 0 and not stepper.turns and not isinstance(model, ProxyParameters)
+        is_profiled = group.rank == 0 and not stepper.alternating_optimizers and not isinstance(model, ProxyParameters)
         self._profiler = StepProfiler(model, self.flat_buffers) if is_profiled else None
         self.exchanger = Exchanger(
             self.flat_buffers,
@@ -87,11 +87,13 @@ class StepEngine:
         """Carries out the plan's exchanges."""
         self.exchanger.by_hand = any(isinstance(each, ManualOptimizer) for each in optimizers)
         self._waits = ForwardSyncHooks(model, optimizers, self._gate, self.exchanger, self._profiler, say)
-        self.pending_step = PendingStep(self.exchanger, optimizers, turns=stepper.turns)
+        self.pending_step = PendingStep(
+            self.exchanger, optimizers, alternating_optimizers=stepper.alternating_optimizers
+        )
         rest = (scale, plan_ahead, self._adopt_in_round)
         self._moments = SecondMoments(optimizers, group.size, lambda: self.local is not None)
         self._rounds = RoundExchange(model, self.flat_buffers, self.exchanger, self._finish, lambda: self.local, *rest)
-        refuse_for_steps(plan, turns=self._turns, by_hand=self.exchanger.by_hand)
+        refuse_for_steps(plan, alternating_optimizers=self._alternating_optimizers, by_hand=self.exchanger.by_hand)
         self._enter(plan)
 
     def close(self) -> None:
@@ -159,7 +161,7 @@ class StepEngine:
         return bool(plan.local_steps) != (self.local is not None)
 
     def _follow(self, plan: Plan, step: int, trial: int = 0) -> None:
-        refuse_for_steps(plan, turns=self._turns, by_hand=self.exchanger.by_hand)
+        refuse_for_steps(plan, alternating_optimizers=self._alternating_optimizers, by_hand=self.exchanger.by_hand)
         self.exchanger.adopt(plan)
         self.exchanger.restart(step, trial)
         self._enter(plan)
@@ -169,7 +171,7 @@ class StepEngine:
             self._profiler.restart()
         rounds = OverlappedLocalSgd if plan.overlaps_rounds else LocalSgd
         self.local = rounds(self.flat_buffers, plan.local_steps) if plan.local_steps else None
-        self.exchanger.exchanges_in_backward = self.local is None and not self._turns
+        self.exchanger.exchanges_in_backward = self.local is None and not self._alternating_optimizers
         self.exchanger.num_steps = 1
 
     def state_dict(self) -> dict[str, Any]:
@@ -200,7 +202,7 @@ class StepEngine:
 
         Raises `UserError` where optimizers take turns.
         """
-        if self._turns:
+        if self._alternating_optimizers:
             raise UserError(
                 "exchanges nothing before an optimizer's step() says whose turn it is; leave the call out",
                 field="session.synchronize",
@@ -230,8 +232,8 @@ class StepEngine:
         self._before_gradients()  # for a step without a backward pass
         if not self.pending_step.has_begun:
             check_backward_reached(self.model, self.flat_buffers)
-        if self.local is None and self._turns and optimizer is not None:
-            with turn_of(optimizer, self.flat_buffers):
+        if self.local is None and self._alternating_optimizers and optimizer is not None:
+            with only_parameters_of(optimizer, self.flat_buffers):
                 outcome = self._finish()
         elif self.local is None:
             outcome = self._finish()
@@ -314,7 +316,7 @@ class StepEngine:
 
     def _before_backward_pass(self, index: int) -> None:
         self._gate.check_all_have_stepped()
-        if (self._turns or self.exchanger.by_hand) and not self.exchanger.sending.sends_all:
+        if (self._alternating_optimizers or self.exchanger.by_hand) and not self.exchanger.sending.sends_all:
             refuse_waiting_gradients(self.plan)
         self._before_gradients()
         self.pending_step.pass_begins(index)

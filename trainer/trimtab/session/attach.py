@@ -48,18 +48,20 @@ from trimtab.session.checks import (
 )
 from trimtab.session.ddp_wrapper import silence, unwrapped
 from trimtab.session.optimizer_family import family_of
+from trimtab.session.renamed_arguments import renamed_arguments
 from trimtab.session.session import SchedulerInterval, Session
 
 
+@renamed_arguments(turns="alternating_optimizers", also="extra_state")
 def attach(
     model: nn.Module,
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
     *,
-    turns: bool = False,
+    alternating_optimizers: bool = False,
     scheduler: Any = None,
     scheduler_interval: SchedulerInterval = "epoch",
     scaler: GradScaler | None = None,
-    also: Sequence[Stateful | torch.optim.Optimizer] = (),
+    extra_state: Sequence[Stateful | torch.optim.Optimizer] = (),
     job: str | Path | None = None,
     plan: str | None = None,
     run_directory: str | Path | None = None,
@@ -67,13 +69,13 @@ def attach(
     """Join the job that this process was started for, and return the loop's `Session`.
 
     ``model`` may be wrapped in DistributedDataParallel, whose exchange then stands still until the session is closed.
-    Of several optimizers, such as Muon for matrices and AdamW for the rest, each steps once a step; with ``turns`` each
-    step is of one, as of a generator's and a discriminator's. Without any the script changes the weights by itself,
-    between ``backward()`` and `Session.step`.
+    Of several optimizers, such as Muon for matrices and AdamW for the rest, each steps once a step. With
+    ``alternating_optimizers`` each step is of one, as of a generator's and a discriminator's. Without any the script
+    changes the weights by itself, between ``backward()`` and `Session.step`.
 
     ``scheduler`` is snapshotted around trials; with ``scheduler_interval="step"`` the session steps it after each
-    step, otherwise the user does. ``scaler`` is a GradScaler, which the session steps and updates. ``also``: whatever
-    else a step changes and a trial must put back, such as averaged weights or a second optimizer; each has
+    step, otherwise the user does. ``scaler`` is a GradScaler, which the session steps and updates. ``extra_state``:
+    whatever else a step changes and a trial must put back, such as averaged weights or a second optimizer; each has
     ``state_dict`` and ``load_state_dict``. Broadcasts rank 0's weights and buffers.
 
     Under ``trimtab run`` and on a cluster the job is theirs; what a script says of it is left aside, and that is said.
@@ -88,15 +90,15 @@ def attach(
     """
     wrapper, model = model, unwrapped(model)
     optimizers = [ManualOptimizer(model.parameters())] if optimizer is None else as_list(optimizer)
-    check_arguments(model, optimizers, scheduler, scheduler_interval, scaler, also)
-    if turns:
+    check_arguments(model, optimizers, scheduler, scheduler_interval, scaler, extra_state)
+    if alternating_optimizers:
         check_turns(optimizers, scaler)
     options: dict[str, Any] = {
         "scheduler": scheduler,
         "scheduler_interval": scheduler_interval,
         "scale": LossScale(scaler),
-        "also": also,
-        "turns": turns,
+        "extra_state": extra_state,
+        "alternating_optimizers": alternating_optimizers,
     }
 
     def by_ddp(environment: LaunchEnvironment, hook: str) -> Session:
@@ -223,9 +225,11 @@ def _session_of(
         ranks_on_each=joined.job.spec.processes_per_worker,
     )
     asked = controller_settings(joined.job, facts.optimizer)
-    turns, is_hook = options["turns"], isinstance(model, ProxyParameters)
+    alternating_optimizers, is_hook = options["alternating_optimizers"], isinstance(model, ProxyParameters)
     by_hand = any(isinstance(each, ManualOptimizer) for each in optimizers)
-    settings = fit_to_script(asked, turns=turns, by_hand=by_hand, is_hook=is_hook, say=_said_by(group.rank))
+    settings = fit_to_script(
+        asked, alternating_optimizers=alternating_optimizers, by_hand=by_hand, is_hook=is_hook, say=_said_by(group.rank)
+    )
     if group.transport.has_own_all_reduce:
         settings = replace(settings, dense_collectives=())  # the backend sums as it likes, whatever the plan says
     controller = Controller(settings, facts, seed=seed)
@@ -233,7 +237,7 @@ def _session_of(
     check_momentum(plan, known)
     if is_hook:
         refuse_in_hooks(plan)
-    refuse_for_steps(plan, turns=turns, by_hand=by_hand)
+    refuse_for_steps(plan, alternating_optimizers=alternating_optimizers, by_hand=by_hand)
     control_client = None
     if group.rank == 0:
         control_client = ControlClient(

@@ -27,15 +27,15 @@ def check_arguments(
     scheduler: Any,
     scheduler_interval: str,
     scaler: Any,
-    also: Sequence[Any],
+    extra_state: Sequence[Any],
 ) -> None:
     """What is wrong on any number of ranks. Raises `UserError`."""
     if isinstance(scheduler, torch.optim.Optimizer) or (scheduler is not None and not hasattr(scheduler, "step")):
         raise UserError("is a scheduler of torch.optim.lr_scheduler", field="scheduler", value=type(scheduler).__name__)
     if scaler is not None and not (hasattr(scaler, "get_scale") and hasattr(scaler, "update")):
         raise UserError("is a torch.amp.GradScaler", field="scaler", value=type(scaler).__name__)
-    if not isinstance(also, Iterable):
-        raise UserError("is a list", field="also", value=type(also).__name__)
+    if not isinstance(extra_state, Iterable):
+        raise UserError("is a list", field="extra_state", value=type(extra_state).__name__)
     if scheduler_interval not in ("epoch", "step"):
         raise UserError("is epoch or step", field="scheduler_interval", value=scheduler_interval)
     _check_model(model)
@@ -44,9 +44,11 @@ def check_arguments(
     known = {id(parameter) for parameter in model.parameters()}
     for each in optimizers:
         _check_optimizer(each, known)
-    for each in also:
+    for each in extra_state:
         if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
-            raise UserError("give each a state_dict and a load_state_dict", field="also", value=type(each).__name__)
+            raise UserError(
+                "give each a state_dict and a load_state_dict", field="extra_state", value=type(each).__name__
+            )
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer, known: Collection[int]) -> None:
@@ -162,7 +164,7 @@ def refuse_second_session() -> None:
     if before is not None and not before.is_closed:
         raise UserError(
             "this process has a session already, and ranks keep in step by one; attach one nn.ModuleList of all models"
-            " and all their optimizers (turns=True where they step by turns), or close() the first",
+            " and all their optimizers (alternating_optimizers=True where they step by turns), or close() the first",
             field="attach",
         )
 

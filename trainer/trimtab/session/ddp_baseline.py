@@ -80,7 +80,7 @@ def session_of(
     """
     if hook not in DDP_HOOKS.values():
         raise UserError(f"is {' or '.join(DDP_HOOKS.values())}", field=DDP_HOOK_VARIABLE, value=hook)
-    if options["turns"]:
+    if options["alternating_optimizers"]:
         raise UserError("cannot train optimizers that take turns; compare other plans", field=DDP_HOOK_VARIABLE)
     is_ours = not dist.is_initialized()
     if is_ours:

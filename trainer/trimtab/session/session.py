@@ -92,8 +92,8 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
         scheduler: Any = None,
         scheduler_interval: SchedulerInterval = "epoch",
         scale: LossScale | None = None,
-        also: Sequence[Stateful | torch.optim.Optimizer] = (),
-        turns: bool = False,
+        extra_state: Sequence[Stateful | torch.optim.Optimizer] = (),
+        alternating_optimizers: bool = False,
         control_client: ControlClient | None = None,
         seed: int = 0,
     ) -> None:
@@ -103,7 +103,7 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
         """What is to be done once, when this process has taken a step."""
         self._model, self._optimizers = model, as_list(optimizer)
         self._scheduler, self._scheduler_interval = scheduler, scheduler_interval
-        self._scale, self._also = scale or LossScale(None), tuple(also)
+        self._scale, self._extra_state = scale or LossScale(None), tuple(extra_state)
         super().__init__(group)
         self._recorder = recorder
         self._left_out = LeftOut()
@@ -112,7 +112,13 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
         self._static_plan = plan
         self._engine: StepEngine | None = None
         self._trials: TrialRunner | None = None
-        self._stepping = StepLifecycle(self._optimizers, self._scale, lambda: self._engine, self._stepped, turns=turns)
+        self._stepping = StepLifecycle(
+            self._optimizers,
+            self._scale,
+            lambda: self._engine,
+            self._stepped,
+            alternating_optimizers=alternating_optimizers,
+        )
         self._phases = self._stepping.stepper.phases
         if group is not None:
             recorder.starting("sending the weights of rank 0 to all ranks")
@@ -131,7 +137,7 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
             self.end_round,
             self._loop_left,
         )
-        self._loops = Loops(loaders, self._control, *told, turns=turns)
+        self._loops = Loops(loaders, self._control, *told, alternating_optimizers=alternating_optimizers)
         if group is not None:
             session = weakref.ref(self)
             group.tell_of_end(lambda: "" if (open_one := session()) is None else open_one._progress())
@@ -153,7 +159,7 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
     def _join(self, group: Group, plan: Plan) -> None:
         """Take part in the ranks' steps."""
         check_models_are_alike(group, self._model)
-        others = (each for each in self._also if isinstance(each, torch.optim.Optimizer))
+        others = (each for each in self._extra_state if isinstance(each, torch.optim.Optimizer))
         self._engine = StepEngine(
             self._model,
             (*self._optimizers, *others),
@@ -402,7 +408,7 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
             self._tell_of_local_steps()
             self._rounds.restart()
         elif self._loops.agree_on_trials(self._engine.group, self._trials, *trials_of(message)):
-            if self._scheduler is None and (warning := warning_of_scheduler(self._optimizers, self._also)):
+            if self._scheduler is None and (warning := warning_of_scheduler(self._optimizers, self._extra_state)):
                 self._say(warning)
         else:
             self._trials_ended(False)
@@ -420,7 +426,7 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
 
     def _snapshot(self) -> Snapshot:
         def others() -> list[Stateful | torch.optim.Optimizer]:
-            handed_over = self._also if self._scheduler is None else (*self._also, self._scheduler)
+            handed_over = self._extra_state if self._scheduler is None else (*self._extra_state, self._scheduler)
             return [self._scale, self._loops, *self._optimizers[1:], *handed_over]
 
         assert self._engine is not None

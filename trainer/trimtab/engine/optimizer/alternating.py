@@ -16,7 +16,7 @@ from trimtab.engine.gradients.flat_buffers import FlatBuffers
 
 
 @contextlib.contextmanager
-def turn_of(optimizer: torch.optim.Optimizer, flat_buffers: FlatBuffers) -> Iterator[None]:
+def only_parameters_of(optimizer: torch.optim.Optimizer, flat_buffers: FlatBuffers) -> Iterator[None]:
     """Leave to an exchange the gradients of ``optimizer``'s parameters alone; the others' are afterwards as before."""
     own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     others = [

@@ -20,12 +20,15 @@ from trimtab.engine.exchange.weight_fingerprint import WeightFingerprint
 class PendingStep:
     """The present step of one engine, from its first backward pass on."""
 
-    def __init__(self, exchanger: Exchanger, optimizers: Sequence[torch.optim.Optimizer], *, turns: bool) -> None:
+    def __init__(
+        self, exchanger: Exchanger, optimizers: Sequence[torch.optim.Optimizer], *, alternating_optimizers: bool
+    ) -> None:
         """``optimizers`` step the weights.
 
-        With ``turns`` an optimizer's step makes the exchange, and backward passes without one only add up.
+        With ``alternating_optimizers`` an optimizer's step makes the exchange; backward passes without one add up.
         """
-        self._exchanger, self._optimizers, self._turns = exchanger, optimizers, turns
+        self._exchanger, self._optimizers = exchanger, optimizers
+        self._alternating_optimizers = alternating_optimizers
         self._parameters = exchanger.flat_buffers.parameters
         self.num_discarded = 0
         """Exchanges that were forgotten, on every rank as many."""
@@ -52,7 +55,7 @@ class PendingStep:
         Raises `UserError` where weights have changed without a step, or gradients of an exchange are still there.
         """
         self.has_begun = True
-        if self._turns or self._num_passes == self._exchanger.backward.num_ended:
+        if self._alternating_optimizers or self._num_passes == self._exchanger.backward.num_ended:
             return  # in the latter case it is inside of another, as checkpointing has them
         self._num_passes = self._exchanger.backward.num_ended
         if self.is_pending:
@@ -82,7 +85,7 @@ class PendingStep:
 
         What rank 0 has to say after that exchange it says after the next.
         """
-        if not self._turns:
+        if not self._alternating_optimizers:
             step_tag, training_step = self._exchanger.step_tag, self._exchanger.training_step
             self._exchanger.finish()
             self._drop()

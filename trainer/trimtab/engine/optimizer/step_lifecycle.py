@@ -28,17 +28,22 @@ class StepLifecycle:
         engine: Callable[[], StepEngine | None],
         stepped: Stepped,
         *,
-        turns: bool = False,
+        alternating_optimizers: bool = False,
     ) -> None:
         """``engine`` is None where nothing is exchanged; ``stepped`` is told of each step.
 
-        ``turns``: each step is one optimizer's, whose gradients alone are exchanged in it.
+        ``alternating_optimizers``: each step is one optimizer's, whose gradients alone are exchanged in it.
         """
-        self._turns = turns
+        self._alternating_optimizers = alternating_optimizers
         self._optimizers, self._scale = optimizers, scale
         self._engine, self._stepped = engine, stepped
         self.stepper = OptimizerStepper(
-            optimizers, scale, self._before_own, self._after_own, self._left_out, turns=turns
+            optimizers,
+            scale,
+            self._before_own,
+            self._after_own,
+            self._left_out,
+            alternating_optimizers=alternating_optimizers,
         )
         self._by: Literal["session.step", "optimizer.step"] | None = None
         """What takes this script's steps."""
@@ -54,7 +59,7 @@ class StepLifecycle:
 
         Raises `UserError` where the script takes its steps by itself.
         """
-        if self._turns:
+        if self._alternating_optimizers:
             raise UserError("which optimizer's turn it is, its own step() says; call that", field="session.step")
         self._is_by("session.step")
         scale, engine = self._scale.get(), self._engine()

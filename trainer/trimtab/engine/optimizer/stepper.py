@@ -49,21 +49,21 @@ class OptimizerStepper:
         after_own: Callable[[], None],
         left_out: Callable[[], None],
         *,
-        turns: bool = False,
+        alternating_optimizers: bool = False,
     ) -> None:
         """``before_own`` and ``after_own`` are called around each step that the script takes by itself.
 
-        The former is told the optimizer that steps first, and with ``turns`` alone.
+        The former is told the optimizer that steps first, and with ``alternating_optimizers`` alone.
         ``left_out`` is called before the script's GradScaler updates its scale: the scaler may have skipped the step.
         """
         self._optimizers, self._scale = tuple(optimizers), scale
         self._before_own, self._after_own, self._left_out = before_own, after_own, left_out
-        self.turns = turns
+        self.alternating_optimizers = alternating_optimizers
         self.phases = PhaseTimer()
         """Of the steps that go through the gate."""
         self._phase_around = self.phases.phase
         """What goes on around the optimizer's step that is under way."""
-        self._num_a_step = 1 if turns else len(self._optimizers)
+        self._num_a_step = 1 if alternating_optimizers else len(self._optimizers)
         self._is_stepping = False
         self._have_stepped: list[torch.optim.Optimizer] = []
         """In the script's own step that is under way."""
@@ -239,12 +239,12 @@ def _has_several_steps(optimizer: torch.optim.Optimizer) -> bool:
     return sum(hasattr(step, "hooked") for step in own) > 1
 
 
-def warning_of_scheduler(optimizers: Sequence[torch.optim.Optimizer], also: Sequence[Any]) -> str:
+def warning_of_scheduler(optimizers: Sequence[torch.optim.Optimizer], extra_state: Sequence[Any]) -> str:
     """What to say of a learning rate scheduler that wraps an optimizer and was not handed over; empty without one."""
-    handed_over = any(isinstance(each, torch.optim.lr_scheduler.LRScheduler) for each in also)
+    handed_over = any(isinstance(each, torch.optim.lr_scheduler.LRScheduler) for each in extra_state)
     if handed_over or not any(hasattr(each.step, "_wrapped_by_lr_sched") for each in optimizers):
         return ""
     return (
         "a learning rate scheduler wraps the optimizer, and trials would move it on: hand it to attach(scheduler=...)"
-        " or attach(also=[...])"
+        " or attach(extra_state=[...])"
     )
