@@ -80,7 +80,7 @@ class Rank:
         self.handed += self.given()
         while self.exchanger.late():
             self.flat_buffers.release_gradients()
-            self.exchanger.arrivals.hand_out_late({self.exchanger.late()[-1].span.first})
+            self.exchanger.arrivals.write_deferred({self.exchanger.late()[-1].span.first})
             self.handed += self.given()
 
     def given(self) -> Tensor:

@@ -67,7 +67,11 @@ class StepEngine:
         broadcast_tensors(group, (*model.parameters(), *model.buffers()))
         self.group = group
         self.model, self.optimizers, self.scale = model, optimizers, scale
-        self._gate, self._alternating_optimizers, self.phases = stepper, stepper.alternating_optimizers, stepper.phases
+        self._stepper, self._alternating_optimizers, self.phases = (
+            stepper,
+            stepper.alternating_optimizers,
+            stepper.phases,
+        )
         self._before_backward = before_backward
         self.local: LocalSgd | None = None
         """The round under way, under source *update*."""
@@ -86,7 +90,7 @@ class StepEngine:
         )
         """Carries out the plan's exchanges."""
         self.exchanger.by_hand = any(isinstance(each, ManualOptimizer) for each in optimizers)
-        self._waits = ForwardSyncHooks(model, optimizers, self._gate, self.exchanger, self._profiler, say)
+        self._forward_hooks = ForwardSyncHooks(model, optimizers, self._stepper, self.exchanger, self._profiler, say)
         self.pending_step = PendingStep(
             self.exchanger, optimizers, alternating_optimizers=stepper.alternating_optimizers
         )
@@ -101,9 +105,9 @@ class StepEngine:
         if self._profiler is not None:
             self._profiler.restart()
         with contextlib.suppress(CommunicationError):  # which is why the session is closed
-            self._waits.settle()
+            self._forward_hooks.settle()
             self._rounds.cancel_in_flight()
-        for each in (self._waits, self._rounds, self._moments, self.exchanger):
+        for each in (self._forward_hooks, self._rounds, self._moments, self.exchanger):
             each.close()
 
     # Plans --------------------------------------------------------------------------------------------------------
@@ -125,7 +129,7 @@ class StepEngine:
         if self._changes_source(plan):
             self.exchanger.leave_averages()
             if self.local is None:
-                to_updates(self.flat_buffers, self.exchanger.buckets, self._gate)
+                to_updates(self.flat_buffers, self.exchanger.buckets, self._stepper)
             else:
                 to_gradients(self.flat_buffers, self.exchanger.buckets, self.group, self.optimizers)
         self._follow(plan, step)
@@ -189,7 +193,7 @@ class StepEngine:
 
     def settle(self) -> None:
         """Have every parameter stepped whose gradient's mean was to arrive by the next forward pass."""
-        self._waits.settle()
+        self._forward_hooks.settle()
 
     def flush(self) -> None:
         """Have all ranks at one anchor, with nothing under way beyond its round; all call it, between steps."""
@@ -210,20 +214,20 @@ class StepEngine:
         if self.local is None:
             self._before_gradients()
             self.exchanger.finish()
-            self.exchanger.arrivals.hand_out_late()
+            self.exchanger.arrivals.write_deferred()
 
     def step(self) -> Outcome:
         """Commit or drop what was exchanged and step the optimizer; afterwards gradients are released."""
-        outcome = self.begin_step()
+        outcome = self.finalize_gradients()
         if outcome.updates if outcome.is_finite else self.scale.is_scaling:
-            self._gate.step()  # where it is not finite, for the scaler to leave it out
+            self._stepper.step()  # where it is not finite, for the scaler to leave it out
         elif outcome.is_finite:
-            self._gate.skip_step()
-        outcome = self.end_step(outcome)
+            self._stepper.skip_step()
+        outcome = self.on_step_end(outcome)
         self.flat_buffers.release_gradients()
         return outcome
 
-    def begin_step(self, optimizer: torch.optim.Optimizer | None = None) -> Outcome:
+    def finalize_gradients(self, optimizer: torch.optim.Optimizer | None = None) -> Outcome:
         """Commit or drop what was exchanged; then the optimizer is to step, and moves nothing where it should not.
 
         ``optimizer``: whose turn it is, where they take turns.
@@ -244,7 +248,7 @@ class StepEngine:
             self.flat_buffers.release_gradients()
         return outcome
 
-    def end_step(self, outcome: Outcome) -> Outcome:
+    def on_step_end(self, outcome: Outcome) -> Outcome:
         """The optimizer has stepped, or its scaler has left the step out; what became of the step by now."""
         self.pending_step.settle()
         if self.local is not None:
@@ -255,9 +259,9 @@ class StepEngine:
             ended = self._rounds.end(self.local)
             return replace(ended, non_finite=ended.non_finite or outcome.non_finite)
         if self.exchanger.late():
-            self._waits.begin()
+            self._forward_hooks.begin()
         if self.exchanger.sending.can_begin:
-            self._waits.watch()
+            self._forward_hooks.watch()
         return outcome
 
     def discard(self) -> None:
@@ -299,8 +303,10 @@ class StepEngine:
 
     def _finish(self) -> Outcome:
         outcome = self.exchanger.finish()
-        if self.exchanger.late() and not self._waits.allows_late():  # by a hook registered since the backward pass
-            self.exchanger.arrivals.hand_out_late()
+        if (
+            self.exchanger.late() and not self._forward_hooks.allows_late()
+        ):  # by a hook registered since the backward pass
+            self.exchanger.arrivals.write_deferred()
         self.exchanger.arrivals.defer()
         is_whole = self.plan.is_dense and not self.exchanger.late()
         if self._profiler is not None and self._profiler.is_profiling and is_whole:
@@ -315,7 +321,7 @@ class StepEngine:
         return self.model.parameters() if self.local is None else [self.local.anchor]
 
     def _before_backward_pass(self, index: int) -> None:
-        self._gate.check_all_have_stepped()
+        self._stepper.check_all_have_stepped()
         if (self._alternating_optimizers or self.exchanger.by_hand) and not self.exchanger.sending.sends_all:
             refuse_waiting_gradients(self.plan)
         self._before_gradients()

@@ -32,7 +32,7 @@ class Arrivals:
 
         ``phases`` hears of waiting for the former.
         """
-        self._arena, self._handed, self._unused, self._phases = flat_buffers, handed, unused, phases
+        self._flat_buffers, self._writer, self._unused, self._phases = flat_buffers, handed, unused, phases
         self.late = list(late)
         """What has not been handed out yet."""
         self.completed_late = PendingExchanges(self.late)
@@ -44,41 +44,41 @@ class Arrivals:
         self._are_put_off = False
         """Whether the optimizer has been given the others."""
         self.when_read: Callable[[], object] | None = None
-        """Called where the script uses a late gradient; None: `hand_out_late`. A method of this object is a cycle."""
+        """Called where the script uses a late gradient; None: `write_deferred`. A method of this object is a cycle."""
 
     def write_gradients(self, num_buckets: int, *, averages: bool, scale: float | None) -> None:
         """Hand out all but what is late, times the loss scale."""
         self._averages = averages
         late = {pending_exchange.send.bucket for pending_exchange in self.late}
         numbers = [number for number in range(num_buckets) if number not in late]
-        self._with_any |= self._handed.write(numbers, averages=averages)
+        self._with_any |= self._writer.write(numbers, averages=averages)
         if scale not in (None, 1.0):
-            self._arena.grad.mul_(scale)
-        self.hand_out_late(self._unused)  # only what has arrived tells whether it is to be seen: a residual may be
-        whole = set(range(len(self._arena.parameters))) - self._awaited
-        for index in set(range(len(self._arena.parameters))) - self._to_be_seen(whole):
-            self._arena.parameters[index].grad = None
+            self._flat_buffers.grad.mul_(scale)
+        self.write_deferred(self._unused)  # only what has arrived tells whether it is to be seen: a residual may be
+        whole = set(range(len(self._flat_buffers.parameters))) - self._awaited
+        for index in set(range(len(self._flat_buffers.parameters))) - self._to_be_seen(whole):
+            self._flat_buffers.parameters[index].grad = None
         giving = [
-            pending_exchange for pending_exchange in self.late if self._handed.gives(pending_exchange.send.bucket)
+            pending_exchange for pending_exchange in self.late if self._writer.gives(pending_exchange.send.bucket)
         ]
         wait = _reader_of(weakref.ref(self))
         for index in (_tensors(giving) | self._with_any) & self._awaited:
-            self._shown[index] = LazyGradient.of(self._arena.views[index], wait)
+            self._shown[index] = LazyGradient.of(self._flat_buffers.views[index], wait)
         self.install_placeholder()
 
     def install_placeholder(self) -> None:
         """Let gradients that are late be seen as such."""
         for index in self._awaited & self._shown.keys():
-            self._arena.parameters[index].grad = self._shown[index]
+            self._flat_buffers.parameters[index].grad = self._shown[index]
 
     def defer(self) -> None:
         """The optimizer is to step without what is late; where the script has replaced some of it, all is waited for.
 
         Afterwards what is late is handed out whatever ``grad`` is then.
         """
-        parameters = self._arena.parameters
+        parameters = self._flat_buffers.parameters
         if any(parameters[index].grad is not self._shown[index] for index in self._awaited & self._shown.keys()):
-            self.hand_out_late()
+            self.write_deferred()
         for index in self._awaited:
             parameters[index].grad = None
         self._are_put_off = True
@@ -89,7 +89,7 @@ class Arrivals:
             pending_exchange for pending_exchange in self.late if tensors is None or _holds(pending_exchange, tensors)
         ]
 
-    def hand_out_late(self, tensors: Collection[int] | None = None) -> bool:
+    def write_deferred(self, tensors: Collection[int] | None = None) -> bool:
         """Wait for what is `due` of ``tensors``, and hand it out; whether there was any.
 
         Unless it was `defer`, what the script has put in its place stays.
@@ -101,21 +101,21 @@ class Arrivals:
             PendingExchanges(due).wait()
         awaited, numbers = self._awaited, {pending_exchange.send.bucket for pending_exchange in due}
         self.late = [pending_exchange for pending_exchange in self.late if pending_exchange.send.bucket not in numbers]
-        self._with_any |= self._handed.write(numbers, averages=self._averages)
+        self._with_any |= self._writer.write(numbers, averages=self._averages)
         for index in self._to_be_seen(awaited - self._awaited):
-            if self._are_put_off or self._arena.parameters[index].grad is self._shown.get(index):
-                self._arena.parameters[index].grad = self._arena.views[index]
+            if self._are_put_off or self._flat_buffers.parameters[index].grad is self._shown.get(index):
+                self._flat_buffers.parameters[index].grad = self._flat_buffers.views[index]
         return True
 
     def resolve(self, index: int, grad: Tensor | None) -> Tensor | None:
         """``grad``, of tensor ``index``; where that was late and has arrived, the mean."""
         is_deferred = grad is not None and grad is self._shown.get(index)
-        return self._arena.views[index] if is_deferred and index not in self._awaited else grad
+        return self._flat_buffers.views[index] if is_deferred and index not in self._awaited else grad
 
     def read(self) -> None:
         """The script uses a gradient that was late."""
         if self.late:
-            (self.when_read or self.hand_out_late)()
+            (self.when_read or self.write_deferred)()
 
     @property
     def _awaited(self) -> set[int]:
@@ -124,7 +124,7 @@ class Arrivals:
 
     def _to_be_seen(self, whole: set[int]) -> set[int]:
         """Those of ``whole`` tensors that the optimizer is to move."""
-        return (whole & self._with_any) - set(self._arena.all_zero(sorted(whole.intersection(self._unused))))
+        return (whole & self._with_any) - set(self._flat_buffers.all_zero(sorted(whole.intersection(self._unused))))
 
 
 def _reader_of(arrivals: weakref.ref[Arrivals]) -> Callable[[], None]:

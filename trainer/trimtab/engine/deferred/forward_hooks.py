@@ -42,7 +42,7 @@ class ForwardSyncHooks:
 
         ``say`` is told why nothing may be late, where it may not.
         """
-        self._model, self._optimizers, self._gate, self._exchanger = model, optimizers, stepper, exchanger
+        self._model, self._optimizers, self._stepper, self._exchanger = model, optimizers, stepper, exchanger
         self._optimizer, self._profiler, self._say = optimizers[0], profiler, say
         exchanger.allows_late = self.allows_late
         self._hooks: list[RemovableHandle] = []
@@ -112,7 +112,7 @@ class ForwardSyncHooks:
         gradients = [parameter.grad for parameter in parameters]  # of a backward pass that has just begun
         for parameter in parameters:
             parameter.grad = None
-        arrivals.hand_out_late(tensors)
+        arrivals.write_deferred(tensors)
         self._check_unchanged()
         self._step()
         for index, gradient in enumerate(gradients):
@@ -143,7 +143,7 @@ class ForwardSyncHooks:
         for group, settings in zip(self._optimizer.param_groups, self._settings, strict=False):
             group.update(settings)
         try:
-            self._gate.step()
+            self._stepper.step()
         finally:
             for group, settings in zip(self._optimizer.param_groups, now, strict=True):
                 group.update(settings)

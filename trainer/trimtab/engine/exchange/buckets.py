@@ -78,7 +78,7 @@ class Buckets(Sequence[Bucket]):
     """Every bucket of a fusion plan, in backward order."""
 
     def __init__(self, flat_buffers: FlatBuffers, spans: Sequence[BufferRange]) -> None:
-        self._arena = flat_buffers
+        self._flat_buffers = flat_buffers
         self._buckets = [Bucket(span) for span in spans]
         self.of_tensor: list[list[int]] = [[] for _ in flat_buffers.parameters]
         """By tensor: the buckets that hold a part of it."""

@@ -37,7 +37,7 @@ class BucketDispatcher:
         vote: Callable[[], Tensor],
     ) -> None:
         """``number``: the iteration, as its schedule counts; ``vote`` goes with the send `consensus_send_index`."""
-        self._arena, self._buckets, self._gradients, self._schemes = flat_buffers, buckets, gradients, schemes
+        self._flat_buffers, self._buckets, self._gradients, self._schemes = flat_buffers, buckets, gradients, schemes
         self._links, self._plan, self._step, self._vote = links, plan, step, vote
         self._sends = iteration.sends
         self._missing = [bucket.span.last - bucket.span.first for bucket in buckets]
@@ -81,11 +81,11 @@ class BucketDispatcher:
 
     def finish(self) -> None:
         """Backward has ended: gather what has no gradient, and send what is left."""
-        for index in range(len(self._arena.parameters)):
+        for index in range(len(self._flat_buffers.parameters)):
             if not self._gradients.is_gathered(index):
                 self.gather(index)
         if self._plan.clip:
-            clip_locally(self._arena.grad, self._plan.clip, self._links[0].size)
+            clip_locally(self._flat_buffers.grad, self._plan.clip, self._links[0].size)
         self._send_ready(backward_has_ended=True)
 
     @property
@@ -122,13 +122,13 @@ class BucketDispatcher:
         """Send what is next."""
         index = len(self.pending_exchanges)
         if not self.pending_exchanges:
-            self._arena.follow_freezing()
+            self._flat_buffers.follow_freezing()
         pending_exchange = self._send(self._sends[index], carries_vote=index == self.consensus_send_index)
         pending_exchange.handle.prepared.add_done_callback(partial(_tell_norm, self._compressed[index]))
         self.pending_exchanges.append(pending_exchange)
 
     def _send(self, send: Send, *, carries_vote: bool) -> PendingExchange:
-        flat_buffers, bucket = self._arena, self._buckets[send.bucket]
+        flat_buffers, bucket = self._flat_buffers, self._buckets[send.bucket]
         payload = payload_of(bucket, send, flat_buffers, self._gradients if send.bucket in self.present else None)
         span = bucket.span
         grad = payload.grad

@@ -277,16 +277,16 @@ class Exchanger:
             frozenset[int]() if self.plan.local_steps else self.flat_buffers.frozen
         )  # ranks' weights part in a round
         number = self._iteration_number
-        self._handed = GradientWriter(
+        self._writer = GradientWriter(
             self.flat_buffers, self.buckets, self.pending_exchanges, self._iteration, number, frozen
         )
         late, unused = late if is_finite else [], self.participation.unused
-        self.arrivals = Arrivals(self.flat_buffers, self._handed, late, unused, self._phases)
+        self.arrivals = Arrivals(self.flat_buffers, self._writer, late, unused, self._phases)
         """Of a finished step: what becomes of what is `late`."""
         told, self._came_late = PendingExchanges((*self._came_late, *due)), PendingExchanges()
         sent = PendingExchanges(self.pending_exchanges)
         self.outcome = Outcome(consensus, told, self._iteration.update is not None, names, sent)
-        self._hand_out(is_finite)
+        self._write_gradients(is_finite)
         return self.outcome
 
     @property
@@ -295,7 +295,7 @@ class Exchanger:
         is_of_script = self.by_hand or self._gradients.scale or self.step_tag.trial
         return not is_of_script and self.exchanges_in_backward and self.allows_late()
 
-    def _hand_out(self, finite: bool) -> None:
+    def _write_gradients(self, finite: bool) -> None:
         """Make every ``grad`` what the optimizer is to see."""
         scale = self._gradients.scale
         if finite:
@@ -316,7 +316,7 @@ class Exchanger:
         self.flat_buffers.commit_residuals(
             [(pending_exchange.span.start, pending_exchange.span.stop) for pending_exchange in self.pending_exchanges]
         )
-        self._handed.commit()
+        self._writer.commit()
         sent = zip(self.pending_exchanges, self.pending_exchanges.wait(), strict=True)
         self.schemes.commit(
             self.plan,

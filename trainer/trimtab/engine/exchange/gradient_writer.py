@@ -26,7 +26,7 @@ class GradientWriter:
         frozen: frozenset[int],
     ) -> None:
         """``number`` is the iteration's, as the schedule counts; ``frozen`` tensors, by index, get nothing."""
-        self._arena, self._buckets, self._frozen = flat_buffers, buckets, frozen
+        self._flat_buffers, self._buckets, self._frozen = flat_buffers, buckets, frozen
         self._iteration, self._number = iteration, number
         self._flights: dict[int, PendingExchange] = {
             pending_exchange.send.bucket: pending_exchange for pending_exchange in pending_exchanges
@@ -61,7 +61,7 @@ class GradientWriter:
 
     def _write_bucket(self, number: int, bucket: Bucket, averages: bool) -> bool:
         """Whether the optimizer gets anything of the bucket."""
-        grad = self._arena.grad[bucket.span.start : bucket.span.stop]
+        grad = self._flat_buffers.grad[bucket.span.start : bucket.span.stop]
         pending_exchange, update = self._flights.get(number), self._iteration.update
         arrived = list(bucket.arrived)
         is_in_place = pending_exchange is not None and pending_exchange.payload.has_present
@@ -92,7 +92,7 @@ class GradientWriter:
     def _set_aside(self, span: BufferRange, grad: Tensor) -> None:
         """Take from the bucket's gradient what is of frozen tensors: it was computed while they learned."""
         for index in self._frozen.intersection(range(span.first, span.last)):
-            start, stop = self._arena.offsets[index : index + 2]
+            start, stop = self._flat_buffers.offsets[index : index + 2]
             first, last = max(start, span.start), min(stop, span.stop)
             part = grad[first - span.start : last - span.start]
             self._aside.append((index, first, part.clone()))
@@ -108,4 +108,4 @@ class GradientWriter:
             if (pending := self._pending.get(number)) is not None:
                 bucket.add(pending, joins=self._iteration.joins)
         for index, first, part in self._aside:
-            self._arena.keep_frozen_residual(index, first, part)
+            self._flat_buffers.keep_frozen_residual(index, first, part)

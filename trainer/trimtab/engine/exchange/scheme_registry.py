@@ -19,7 +19,7 @@ class Schemes:
     """One of each kind that was needed, made when a plan first names it; and the velocities of a plan's momentum."""
 
     def __init__(self, group: Group, flat_buffers: FlatBuffers) -> None:
-        self._group, self._arena = group, flat_buffers
+        self._group, self._flat_buffers = group, flat_buffers
         self.velocity: MomentumCorrection | None = None
         """What takes the gradient's place under a plan that corrects momentum."""
         self.outer: OuterOptimizer | None = None
@@ -39,11 +39,11 @@ class Schemes:
         if not plan.momentum:
             self.velocity = None
         elif self.velocity is None:
-            self.velocity = MomentumCorrection(self._arena)
+            self.velocity = MomentumCorrection(self._flat_buffers)
         if plan.outer_step is None:
             self.outer = None
         elif self.outer is None or (self.outer.rate, self.outer.momentum) != plan.outer_step:
-            self.outer = OuterOptimizer(self._arena, *plan.outer_step)
+            self.outer = OuterOptimizer(self._flat_buffers, *plan.outer_step)
 
     def of(self, plan: Plan) -> tuple[Collective, Selector | None]:
         """The collective and the sparsifier of a plan; a dense one has no sparsifier."""

@@ -19,7 +19,7 @@ class Gradients:
         self, flat_buffers: FlatBuffers, participation: ParameterUsage, loss_scale: Callable[[], float | None]
     ) -> None:
         """``loss_scale`` is a GradScaler's, None without one."""
-        self._arena, self._participation, self._loss_scale = flat_buffers, participation, loss_scale
+        self._flat_buffers, self._participation, self._loss_scale = flat_buffers, participation, loss_scale
         self.restart()
 
     def restart(self) -> None:
@@ -27,8 +27,8 @@ class Gradients:
         self.scale: float | None = None
         """What the loss of this step was multiplied by."""
         self.has_begun = False
-        self._gathered = [False] * len(self._arena.parameters)
-        self._lent: dict[int, Tensor] = {}
+        self._gathered = [False] * len(self._flat_buffers.parameters)
+        self._aliased: dict[int, Tensor] = {}
 
     def begin(self) -> None:
         """The step's first gradient has come, or its end without any."""
@@ -48,7 +48,7 @@ class Gradients:
                 " exception after part of it was sent, or checkpointing gives a shared parameter its gradient in parts."
                 " Let the exception end this rank; for the latter use checkpoint(..., use_reentrant=False)",
                 field="backward",
-                value=self._arena.names[index],
+                value=self._flat_buffers.names[index],
             )
 
     def gather(self, index: int, *, can_alias: bool) -> None:
@@ -56,7 +56,7 @@ class Gradients:
 
         Where it may be lent it stays where autograd left it, to be read there, if a copy would cost.
         """
-        flat_buffers, parameter = self._arena, self._arena.parameters[index]
+        flat_buffers, parameter = self._flat_buffers, self._flat_buffers.parameters[index]
         if parameter.grad is not None:
             self._participation.note(index, HAS_GRADIENT)
         else:
@@ -65,7 +65,7 @@ class Gradients:
         if aliased is None:
             flat_buffers.gather(index, 1.0 / (self.scale or 1.0))
         else:
-            self._lent[index] = aliased
+            self._aliased[index] = aliased
         self._gathered[index] = True
 
     def of(self, span: BufferRange) -> FlatGrad:
@@ -73,14 +73,14 @@ class Gradients:
         pieces: list[Tensor] = []
         copied_from = span.start
         for index in range(span.first, span.last):
-            if index not in self._lent:
+            if index not in self._aliased:
                 continue
-            start, stop = self._arena.offsets[index : index + 2]
+            start, stop = self._flat_buffers.offsets[index : index + 2]
             first, last = max(start, span.start), min(stop, span.stop)
             if copied_from < first:
-                pieces.append(self._arena.grad[copied_from:first])
-            pieces.append(self._lent[index][first - start : last - start])
+                pieces.append(self._flat_buffers.grad[copied_from:first])
+            pieces.append(self._aliased[index][first - start : last - start])
             copied_from = last
         if copied_from < span.stop:
-            pieces.append(self._arena.grad[copied_from : span.stop])
+            pieces.append(self._flat_buffers.grad[copied_from : span.stop])
         return pieces[0] if len(pieces) == 1 else ChunkedTensor(pieces)

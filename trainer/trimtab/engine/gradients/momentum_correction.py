@@ -23,7 +23,7 @@ class MomentumCorrection:
     """u of one rank, beside the flat buffers: proposed in a step, and kept by `commit` alone."""
 
     def __init__(self, flat_buffers: FlatBuffers) -> None:
-        self._arena = flat_buffers
+        self._flat_buffers = flat_buffers
         self._kept = torch.zeros_like(flat_buffers.grad)
         self._proposed = torch.zeros_like(flat_buffers.grad)
 
@@ -37,8 +37,8 @@ class MomentumCorrection:
         for start, stop, piece in spans:
             torch.add(piece, kept[start:stop], alpha=momentum, out=proposed[start:stop])
         for index in range(span.first, span.last):
-            if not self._arena.parameters[index].requires_grad:
-                first, end = self._arena.offsets[index : index + 2]
+            if not self._flat_buffers.parameters[index].requires_grad:
+                first, end = self._flat_buffers.offsets[index : index + 2]
                 self._proposed[max(first, span.start) : min(end, span.stop)].zero_()
         return proposed
 

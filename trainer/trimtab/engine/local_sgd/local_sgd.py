@@ -26,7 +26,7 @@ class LocalSgd:
 
     def __init__(self, flat_buffers: FlatBuffers, num_steps: int) -> None:
         """The present weights, alike on all ranks, are the first anchor. ``num_steps`` is H, steps of a round."""
-        self._arena = flat_buffers
+        self._flat_buffers = flat_buffers
         self.num_steps = num_steps
         """Of a round: H."""
         self.num_taken = 0
@@ -51,7 +51,7 @@ class LocalSgd:
     def set_anchor(self) -> None:
         """Begin a round where the weights are."""
         self.num_taken = 0
-        torch._foreach_copy_(self._anchors, list[Tensor](self._arena.parameters))
+        torch._foreach_copy_(self._anchors, list[Tensor](self._flat_buffers.parameters))
 
     def count_step(self) -> None:
         """A step of the round has been taken."""
@@ -60,7 +60,7 @@ class LocalSgd:
         self.num_taken += 1
 
     def _note_learning(self) -> None:
-        self._learning = {index for index, each in enumerate(self._arena.parameters) if each.requires_grad}
+        self._learning = {index for index, each in enumerate(self._flat_buffers.parameters) if each.requires_grad}
 
     @property
     def is_under_way(self) -> bool:
@@ -84,18 +84,18 @@ class LocalSgd:
     @contextlib.contextmanager
     def at_anchor(self) -> Iterator[None]:
         """Inside, the weights are the anchor's; afterwards this rank's own again, to the last bit."""
-        own = [parameter.detach().clone() for parameter in self._arena.parameters]
+        own = [parameter.detach().clone() for parameter in self._flat_buffers.parameters]
         with torch.no_grad():
-            torch._foreach_copy_(list[Tensor](self._arena.parameters), self._anchors)
+            torch._foreach_copy_(list[Tensor](self._flat_buffers.parameters), self._anchors)
         try:
             yield
         finally:
             with torch.no_grad():
-                torch._foreach_copy_(list[Tensor](self._arena.parameters), own)
+                torch._foreach_copy_(list[Tensor](self._flat_buffers.parameters), own)
 
     def non_finite_gradients(self) -> tuple[str, ...]:
         """Names of the parameters whose own gradient is not finite: then this rank leaves the step out."""
-        names, parameters = self._arena.names, self._arena.parameters
+        names, parameters = self._flat_buffers.names, self._flat_buffers.parameters
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if not grads or bool(torch.isfinite(torch.stack(norms_of(grads))).all()):  # a GPU is waited for once
             return ()
@@ -115,7 +115,7 @@ class LocalSgd:
 
         Also of what was frozen within the round, on every rank at the same step: it had learned until then.
         """
-        flat_buffers = self._arena
+        flat_buffers = self._flat_buffers
         learned = self._learning if self.num_taken > 0 else set[int]()
         trains = [each.requires_grad for each in flat_buffers.parameters]
         flat_buffers.move_frozen_residual = {index for index in learned if not trains[index]}
@@ -129,7 +129,7 @@ class LocalSgd:
     @torch.no_grad()
     def apply(self) -> None:
         """Bring the weights to the anchor less the update that ``grad`` holds, and begin the next round there."""
-        for anchor, parameter in zip(self._anchors, self._arena.parameters, strict=True):
+        for anchor, parameter in zip(self._anchors, self._flat_buffers.parameters, strict=True):
             if parameter.grad is None:
                 parameter.copy_(anchor)
             else:
@@ -139,6 +139,6 @@ class LocalSgd:
     @torch.no_grad()
     def rollback(self) -> None:
         """Back to the anchor, where the next round begins: an update was not finite."""
-        for anchor, parameter in zip(self._anchors, self._arena.parameters, strict=True):
+        for anchor, parameter in zip(self._anchors, self._flat_buffers.parameters, strict=True):
             parameter.copy_(anchor)
         self.num_taken = 0

@@ -43,7 +43,7 @@ class OverlappedLocalSgd(LocalSgd):
 
     def _begin_at_weights(self, *, has_pending: bool = False) -> None:
         self._has_pending = has_pending
-        for start, parameter in zip(self._starts, self._arena.parameters, strict=True):
+        for start, parameter in zip(self._starts, self._flat_buffers.parameters, strict=True):
             start.copy_(parameter)
 
     def state_dict(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class OverlappedLocalSgd(LocalSgd):
     def apply(self) -> None:
         """Move the anchor by the mean that ``grad`` holds, of the round before; this round's own update is on top."""
         made_any = self.num_taken > 0
-        for anchor, start, parameter in zip(self._anchors, self._starts, self._arena.parameters, strict=True):
+        for anchor, start, parameter in zip(self._anchors, self._starts, self._flat_buffers.parameters, strict=True):
             own = start - parameter
             if parameter.grad is not None:
                 anchor.sub_(parameter.grad)

@@ -41,7 +41,7 @@ class RoundExchange:
         ``plan_ahead`` begins to tell all ranks of rank 0's new plan, which its result waits for; ``adopt`` follows one
         within a round.
         """
-        self._model, self._arena, self._exchanger, self._finish, self._scale = (
+        self._model, self._flat_buffers, self._exchanger, self._finish, self._scale = (
             model,
             flat_buffers,
             exchanger,
@@ -93,7 +93,7 @@ class RoundExchange:
             return None
         if self._exchanger.plan.overlaps_rounds:
             self._exchanger.buckets.clear()  # of the empty round that brought the last one in
-        self._arena.release_gradients()
+        self._flat_buffers.release_gradients()
         return outcome
 
     def stash(self, local: LocalSgd | None) -> None:

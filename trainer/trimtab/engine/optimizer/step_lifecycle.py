@@ -42,7 +42,7 @@ class StepLifecycle:
             scale,
             self._before_own,
             self._after_own,
-            self._left_out,
+            self._on_step_skipped,
             alternating_optimizers=alternating_optimizers,
         )
         self._by: Literal["session.step", "optimizer.step"] | None = None
@@ -98,7 +98,7 @@ class StepLifecycle:
         """Count a step that was thrown away; the script's gradients, if it has left any, stay as they are."""
         parameters = engine.flat_buffers.parameters
         kept = [engine.flat_buffers.kept(parameter.grad) for parameter in parameters]
-        outcome = engine.end_step(Outcome.of_local_step(()))
+        outcome = engine.on_step_end(Outcome.of_local_step(()))
         for parameter, grad in zip(parameters, kept, strict=True):
             parameter.grad = grad
         return outcome
@@ -106,16 +106,16 @@ class StepLifecycle:
     def _before_own(self, optimizer: torch.optim.Optimizer) -> None:
         self._is_by("optimizer.step")
         engine = self._engine()
-        self._own = self._scale.get(), None if engine is None else engine.begin_step(optimizer)
+        self._own = self._scale.get(), None if engine is None else engine.finalize_gradients(optimizer)
 
     def _after_own(self) -> None:
         (scale, outcome), self._own = self._own, (None, None)
         engine = self._engine()
         if engine is not None and outcome is not None:
-            outcome = engine.end_step(outcome)
+            outcome = engine.on_step_end(outcome)
         self._stepped(outcome, None, scale)
 
-    def _left_out(self) -> None:
+    def _on_step_skipped(self) -> None:
         """The script's scaler is about to update its scale, and no optimizer has stepped since the backward pass.
 
         Where gradients are infinite the scaler has left the step out, which ends so. Where they are not, the script has

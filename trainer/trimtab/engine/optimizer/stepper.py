@@ -57,7 +57,7 @@ class OptimizerStepper:
         ``left_out`` is called before the script's GradScaler updates its scale: the scaler may have skipped the step.
         """
         self._optimizers, self._scale = tuple(optimizers), scale
-        self._before_own, self._after_own, self._left_out = before_own, after_own, left_out
+        self._before_own, self._after_own, self._on_step_skipped = before_own, after_own, left_out
         self.alternating_optimizers = alternating_optimizers
         self.phases = PhaseTimer()
         """Of the steps that go through the gate."""
@@ -170,7 +170,7 @@ class OptimizerStepper:
             self._end_own()
         else:
             with self._scale.before_update():
-                self._left_out()
+                self._on_step_skipped()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._depth[id(optimizer)] = self._depth.get(id(optimizer), 1) - 1

@@ -61,7 +61,7 @@ class StepProfiler:
     """Measures the profiled steps of one model; other steps are as without it."""
 
     def __init__(self, model: nn.Module, flat_buffers: FlatBuffers) -> None:
-        self._model, self._arena = model, flat_buffers
+        self._model, self._flat_buffers = model, flat_buffers
         self._device = flat_buffers.grad.device
         self._indices = {id(parameter): index for index, parameter in enumerate(flat_buffers.parameters)}
         self._hooks: list[RemovableHandle] = []
@@ -106,7 +106,7 @@ class StepProfiler:
             step.lead = self._mark - self._began - step.left_out
         step.tensors[index] = now - self._mark
         step.completed[index] = now
-        step.spans.append(Span("computing", "BACKWARD", self._arena.names[index], self._mark, now))
+        step.spans.append(Span("computing", "BACKWARD", self._flat_buffers.names[index], self._mark, now))
 
     def exchanged(self, mean: Tensor, loss_scale: float | None) -> None:
         """The flat buffers hold the gradient's mean over ranks, times the loss scale."""
@@ -203,7 +203,7 @@ class StepProfiler:
         """The lines of ``trace.jsonl`` since the last call, of steps of which all that was sent has arrived."""
         lines = []
         while self._traced and self._traced[0].sent.are_over:
-            lines.append(self._traced.pop(0).line(self._arena.names))
+            lines.append(self._traced.pop(0).line(self._flat_buffers.names))
         return lines
 
     def _begin(self) -> None:
@@ -232,7 +232,8 @@ class StepProfiler:
         """None where there was no backward pass."""
         steps = self._steps
         tensors = tuple(
-            median(step.tensors.get(index, 0.0) for step in steps) for index in range(len(self._arena.parameters))
+            median(step.tensors.get(index, 0.0) for step in steps)
+            for index in range(len(self._flat_buffers.parameters))
         )
         if sum(tensors) <= 0:
             return None
@@ -262,8 +263,8 @@ class StepProfiler:
             times.append(
                 ModuleTimes(
                     name,
-                    self._arena.offsets[first],
-                    self._arena.offsets[last],
+                    self._flat_buffers.offsets[first],
+                    self._flat_buffers.offsets[last],
                     median(step.modules.get(name, 0.0) for step in self._steps),
                     sum(tensors[first:last]),
                 )
