@@ -9,7 +9,7 @@ import pytest
 import torch
 from kit.rank_pool import RankPool
 from torch import Tensor
-from trimtab.joining.hosts import HostCard
+from trimtab.joining.hosts import HostEndpoint
 from trimtab.session.announcements import ControlMessages
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.group import Group
@@ -57,7 +57,7 @@ def test_tensors_that_lie_in_another_order_keep_it(rank_pool: RankPool) -> None:
         assert own.is_contiguous(memory_format=torch.channels_last)
 
 
-GOOD_CARD = HostCard("machine", "10.0.0.1", "eth0", 29401, True).to_json()
+GOOD_CARD = HostEndpoint("machine", "10.0.0.1", "eth0", 29401, True).to_json()
 BAD_CARDS: list[Any] = [
     None,
     [],
@@ -90,11 +90,11 @@ def refusals(group: Group) -> list[str]:
 
     said: list[str] = []
     for bad in BAD_CARDS:
-        told(lambda bad=bad: gather_json(group, bad if group.rank == 1 else GOOD_CARD, HostCard.read))
+        told(lambda bad=bad: gather_json(group, bad if group.rank == 1 else GOOD_CARD, HostEndpoint.read))
     told(lambda: broadcast_json(group, {"a": 1}, json_of(str | None)))
     told(tell_json(group, {"a": 1}, json_of(str | None)))
     told(ControlMessages(group, Nonsense() if group.rank == 0 else None).receive)  # type: ignore[arg-type]
-    assert gather_json(group, GOOD_CARD, HostCard.read) == [HostCard(**GOOD_CARD)] * group.size
+    assert gather_json(group, GOOD_CARD, HostEndpoint.read) == [HostEndpoint(**GOOD_CARD)] * group.size
     assert broadcast_json(group, [1, 2], json.loads) == [1, 2], "messages are in step after all of this"
     return said
 

@@ -122,8 +122,8 @@ def test_blocks_are_what_their_lengths_say_or_their_sender_is_named(
 @given(st.binary(max_size=80), st.booleans())
 def test_a_message_that_is_no_json_is_a_stranger_s(text: bytes, is_sealed: bool) -> None:
     key = b"k" * 32
-    proof = handshake._digest(key, b"card", text) if is_sealed else bytes(32)
-    end = handshake.unseal(key, b"card")
+    proof = handshake._digest(key, b"endpoint", text) if is_sealed else bytes(32)
+    end = handshake.unseal(key, b"endpoint")
     next(end)
     try:
         value = json.loads(text)
@@ -142,11 +142,11 @@ def test_a_message_that_is_no_json_is_a_stranger_s(text: bytes, is_sealed: bool)
 
 
 def knock(port: int, sealed: bytes) -> None:
-    """Come to rank 0 as rank 1, which one is, with something else than a card."""
+    """Come to rank 0 as rank 1, which one is, with something else than a endpoint."""
     while True:
         with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)) as connection:
             key = run_handshake(connection, handshake.call(SECRET, b"rendezvous", 1), time.monotonic() + PATIENCE)
-            proof = handshake._digest(key, b"card", sealed)
+            proof = handshake._digest(key, b"endpoint", sealed)
             connection.sendall(struct.pack("<I", len(sealed)) + proof + sealed)
             with contextlib.suppress(ConnectionResetError):
                 connection.recv(1)
@@ -164,8 +164,8 @@ def test_a_rank_that_brings_no_card_is_hung_up_on_or_named(text: bytes) -> None:
             is_object = isinstance(json.loads(text), dict | list | int)
         except (ValueError, RecursionError):
             is_object = False
-        if is_object:  # of JSON, and no card
-            with pytest.raises(CommunicationError, match="rank 1: sent no card"):
+        if is_object:  # of JSON, and no endpoint
+            with pytest.raises(CommunicationError, match="rank 1: sent no endpoint"):
                 first.result(30)
             return
         second = threads.submit(meet, "127.0.0.1", port, 1, 2, PATIENCE, secret=SECRET, endpoint={"of": 1})
@@ -180,12 +180,12 @@ TOLD: list[Any] = [
     {"missing": 3},
     {"missing": [77]},
     {"missing": ["1"]},
-    {"cards": [{}], "attempt": ATTEMPT},
-    {"cards": [{}, 3], "attempt": ATTEMPT},
-    {"cards": [{}, {}]},
-    {"cards": [{}, {}], "attempt": 5},
-    {"cards": [{}, {}], "attempt": "zz" * 16},
-    {"cards": [{}, {}], "attempt": ATTEMPT * 1000},
+    {"endpoints": [{}], "attempt": ATTEMPT},
+    {"endpoints": [{}, 3], "attempt": ATTEMPT},
+    {"endpoints": [{}, {}]},
+    {"endpoints": [{}, {}], "attempt": 5},
+    {"endpoints": [{}, {}], "attempt": "zz" * 16},
+    {"endpoints": [{}, {}], "attempt": ATTEMPT * 1000},
 ]
 
 
@@ -195,7 +195,7 @@ def test_rank_0_that_tells_nonsense_is_named(told: Any) -> None:
         connection, _ = listener.accept()
         with connection:
             _, key = run_handshake(connection, handshake.answer(SECRET, b"rendezvous"), time.monotonic() + PATIENCE)
-            run_handshake(connection, handshake.unseal(key, b"card"), time.monotonic() + PATIENCE)
+            run_handshake(connection, handshake.unseal(key, b"endpoint"), time.monotonic() + PATIENCE)
             connection.sendall(handshake.seal(key, b"all", told))
 
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
@@ -207,7 +207,7 @@ def test_rank_0_that_tells_nonsense_is_named(told: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "card",
+    "endpoint",
     [{}, {"host": "127.0.0.1"}, {"host": 5, "port": 5}, {"host": "x" * 300, "port": 5}, {"host": "a", "port": "5"}],
 )
 def test_a_card_without_an_address_is_its_rank_s(endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def coming(
 
 
 def has_left_its_card(store: TCPStore, rank: int, before: bytes | None) -> bool:
-    key = f"trimtab/card/{rank}"
+    key = f"trimtab/endpoint/{rank}"
     return store.check([key]) and store.get(key) != before
 
 
@@ -57,14 +57,14 @@ def test_a_restarted_attempt_reads_nothing_of_the_one_before(
     for attempt in range(3):
         started = []
         for rank in order:  # each has seen what the attempt before left before the next one comes
-            key = f"trimtab/card/{rank}"
+            key = f"trimtab/endpoint/{rank}"
             before = agent.get(key) if agent.check([key]) else None
             started.append(coming(threads, agent, rank, attempt, PATIENCE))
             wait_until(lambda rank=rank, before=before: has_left_its_card(agent, rank, before))
         met = [each.result(PATIENCE) for each in started]
         assert {each.attempt for each in met} == {met[0].attempt}
         assert len({each.secret for each in met}) == 1
-        left = b"".join(agent.get(f"trimtab/{key}") for key in ("answer/0", "card/0", "card/1", "confirmed/1"))
+        left = b"".join(agent.get(f"trimtab/{key}") for key in ("answer/0", "endpoint/0", "endpoint/1", "confirmed/1"))
         assert met[0].secret.hex().encode() not in left  # or whoever reads the store knows it
         for each in met:
             assert each.endpoints == [{"of": [rank, attempt]} for rank in range(NUM_RANKS)]
@@ -82,7 +82,7 @@ def test_a_rank_that_came_only_to_the_attempt_before_is_named(
 
 
 DIGITS = "ab" * 16
-CARD = {"card": {}, "token": DIGITS, "public": "09" + "00" * 31}
+CARD = {"endpoint": {}, "token": DIGITS, "public": "09" + "00" * 31}
 BAD_CARDS = [
     b"",
     b"{",
@@ -92,8 +92,8 @@ BAD_CARDS = [
     *(
         json.dumps(CARD | wrong).encode()
         for wrong in (
-            {"card": None},
-            {"card": [1]},
+            {"endpoint": None},
+            {"endpoint": [1]},
             {"token": 7},
             {"token": "x" * 32},
             {"public": None},
@@ -110,8 +110,8 @@ BAD_CARDS = [
 def test_rank_0_names_a_rank_that_leaves_what_no_rank_leaves(
     agent: TCPStore, threads: ThreadPoolExecutor, bad: bytes
 ) -> None:
-    agent.set("trimtab/card/1", json.dumps(CARD))
-    agent.set("trimtab/card/2", bad)
+    agent.set("trimtab/endpoint/1", json.dumps(CARD))
+    agent.set("trimtab/endpoint/2", bad)
     with pytest.raises(CommunicationError, match="rank 2: sent "):
         coming(threads, agent, 0, 0, PATIENCE).result(PATIENCE)
 
@@ -120,14 +120,14 @@ def test_a_value_too_large_is_refused(
     agent: TCPStore, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_rendezvous, "_MOST_BYTES", 1000)
-    agent.set("trimtab/card/1", json.dumps(CARD | {"card": {"host": "x" * 1000}}))
+    agent.set("trimtab/endpoint/1", json.dumps(CARD | {"endpoint": {"host": "x" * 1000}}))
     with pytest.raises(CommunicationError, match=r"rank 1: sent \d+ bytes to where the ranks meet, where 1000 are"):
         coming(threads, agent, 0, 0, PATIENCE).result(PATIENCE)
 
 
 def test_rank_0_names_a_rank_that_confirms_by_what_is_no_attempt(agent: TCPStore, threads: ThreadPoolExecutor) -> None:
     for rank in (1, 2):
-        agent.set(f"trimtab/card/{rank}", json.dumps(CARD))
+        agent.set(f"trimtab/endpoint/{rank}", json.dumps(CARD))
     agent.set("trimtab/confirmed/1", json.dumps(DIGITS))  # of another attempt
     agent.set("trimtab/confirmed/2", json.dumps({"attempt": 7}))
     with pytest.raises(CommunicationError, match="rank 2: sent no number of this attempt"):
@@ -135,9 +135,9 @@ def test_rank_0_names_a_rank_that_confirms_by_what_is_no_attempt(agent: TCPStore
 
 
 BAD_ANSWERS = [
-    {"cards": [{}, {}]},
-    {"cards": None},
-    {"cards": [{}, 7, {}]},
+    {"endpoints": [{}, {}]},
+    {"endpoints": None},
+    {"endpoints": [{}, 7, {}]},
     {"sealed": [DIGITS]},
     {"sealed": ["", 7, ""]},
     {"sealed": ["", DIGITS, ""], "final": True},
@@ -155,9 +155,9 @@ def test_a_rank_names_rank_0_where_its_answer_is_none(
 ) -> None:
     mine = coming(threads, agent, 1, 0, PATIENCE)
     wait_until(lambda: has_left_its_card(agent, 1, None))
-    token = json.loads(agent.get("trimtab/card/1"))["token"]
+    token = json.loads(agent.get("trimtab/endpoint/1"))["token"]
     endpoints: dict[str, object] = {
-        "cards": [{}, {}, {}],
+        "endpoints": [{}, {}, {}],
         "sealed": ["", DIGITS, ""],
         "tokens": [DIGITS, token, DIGITS],
     }

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.joining.hosts import HostCard, host_name, layout, workers
+from trimtab.joining.hosts import HostEndpoint, host_name, layout, workers
 
-CARD = HostCard("a", "10.0.0.1", "eth0", 12000, True)
+CARD = HostEndpoint("a", "10.0.0.1", "eth0", 12000, True)
 
 
 def test_two_hosts_whose_ranks_take_turns():

@@ -28,7 +28,7 @@ from trimtab.environment.launchers import Ranks, rendezvous_endpoint
 from trimtab.environment.own_process import only_in_this_process
 from trimtab.environment.side_processes import monitor_command, status_command
 from trimtab.joining.configuration import Configuration, with_ranks
-from trimtab.joining.hosts import HostCard, Layout, layout
+from trimtab.joining.hosts import HostEndpoint, Layout, layout
 from trimtab.joining.joined import JobConnection
 from trimtab.joining.run_certificates import certificates_by_secret
 from trimtab.joining.run_keeper import RunLifecycle
@@ -67,7 +67,7 @@ def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> JobConn
         _agree_on_job(group, job, mistake)
         assert job is not None, "its mistake was raised"
         slowness = extra_links.join(group, job.spec.network.second_interface, group.transport.secret, timeout)
-        endpoints = gather_json(group, HostCard.of_this_rank().to_json(), HostCard.read)
+        endpoints = gather_json(group, HostEndpoint.of_this_rank().to_json(), HostEndpoint.read)
         hosts = layout(endpoints, group.rank)
         group.hosts = hosts.ranks
         return _Host(group, hosts, job, configuration).begin(slowness)
@@ -229,7 +229,7 @@ class _Host:
             print(f"trimtab: {what}", file=sys.stderr, flush=True)
 
 
-def _why_not_measured(hosts: Sequence[HostCard], probe: str) -> str:
+def _why_not_measured(hosts: Sequence[HostEndpoint], probe: str) -> str:
     """Why no monitors are started, and what to do about it; empty where they are."""
     lacking = [each.address for each in hosts if not each.has_iperf3]
     if lacking and probe == "iperf3":

@@ -20,12 +20,12 @@ from trimtab.transport.rendezvous.mesh import own_address
 #: The same in every container of a machine, and of no other.
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE = Path("/proc/self/ns/net")
-#: Characters of each text of a card.
+#: Characters of each text of a endpoint.
 _MOST_TEXT = 1024
 
 
 @dataclass(frozen=True)
-class HostCard:
+class HostEndpoint:
     """What a rank tells the others of the host that it runs on."""
 
     host: str
@@ -39,16 +39,16 @@ class HostCard:
     has_iperf3: bool
 
     @classmethod
-    def of_this_rank(cls) -> HostCard:
+    def of_this_rank(cls) -> HostEndpoint:
         """This process's."""
         address, _ = own_address()
         (port,) = free_ports(1, address)
         return cls(host_name(), address, _device_with(address), port, shutil.which("iperf3") is not None)
 
     @classmethod
-    def read(cls, text: bytes) -> HostCard:
+    def read(cls, text: bytes) -> HostEndpoint:
         """From JSON of `to_json`. Raises `ValueError`."""
-        endpoint: HostCard = _CARD(text)
+        endpoint: HostEndpoint = _ENDPOINT(text)
         if (
             not 0 < endpoint.port < 1 << 16
             or max(map(len, (endpoint.host, endpoint.address, endpoint.interface))) > _MOST_TEXT
@@ -62,7 +62,7 @@ class HostCard:
         return asdict(self)
 
 
-_CARD = json_of(HostCard)
+_ENDPOINT = json_of(HostEndpoint)
 
 
 def host_name(boot_id: Path = _BOOT_ID, namespace: Path = _NAMESPACE) -> str:
@@ -83,8 +83,8 @@ def host_name(boot_id: Path = _BOOT_ID, namespace: Path = _NAMESPACE) -> str:
 class Layout:
     """The job's hosts, as one rank sees them."""
 
-    hosts: tuple[HostCard, ...]
-    """One each, in the order of their first ranks: the job's workers. The card is that of the host's first rank."""
+    hosts: tuple[HostEndpoint, ...]
+    """One each, in the order of their first ranks: the job's workers. The endpoint is that of the host's first rank."""
     worker: int
     """This rank's."""
     is_first: bool
@@ -95,8 +95,8 @@ class Layout:
     """Of each host, in order."""
 
 
-def layout(endpoints: Sequence[HostCard], rank: int) -> Layout:
-    """From every rank's card, in rank order."""
+def layout(endpoints: Sequence[HostEndpoint], rank: int) -> Layout:
+    """From every rank's endpoint, in rank order."""
     ranks_of: dict[str, list[int]] = {}
     for each, endpoint in enumerate(endpoints):
         ranks_of.setdefault(endpoint.host, []).append(each)

@@ -16,7 +16,7 @@ from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, barrier, broadcast_json, gather_json, json_of
 from trimtab.transport.primitives import ring_all_reduce
 from trimtab.transport.rendezvous.mesh import Listener, connect
-from trimtab.transport.rendezvous.tcp import Card, checked_attempt
+from trimtab.transport.rendezvous.tcp import Endpoint, checked_attempt
 
 FIELD = "spec.network.secondInterface"
 #: What is exchanged to compare links [float32 elements], and how often; the first time fills TCP's windows.
@@ -27,7 +27,7 @@ _NUM_ELEMENTS, _NUM_EXCHANGES = 1 << 18, 3
 class _Told:
     """What a rank tells of its entrance."""
 
-    endpoint: Card | None
+    endpoint: Endpoint | None
     mistake: str | None
     """Why it has none."""
     attempt: str
@@ -100,7 +100,7 @@ def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> 
         listener = Listener.open(group.size, interface)
     except OSError as error:
         mistake = error.strerror
-    mine = {"card": listener and listener.endpoint, "mistake": mistake, "attempt": os.urandom(16).hex()}
+    mine = {"endpoint": listener and listener.endpoint, "mistake": mistake, "attempt": os.urandom(16).hex()}
     told = gather_json(group, mine, _ENTRANCE)
     for rank, each in enumerate(told):
         if each.endpoint is None:

@@ -37,7 +37,7 @@ from trimtab.transport.rendezvous.outward_address import (
     rank0_host,
     source_address,
 )
-from trimtab.transport.rendezvous.tcp import Card, address_in, check_card, checked_attempt
+from trimtab.transport.rendezvous.tcp import Endpoint, address_in, check_endpoint, checked_attempt
 from trimtab.transport.tcp import SocketTransport
 
 #: Bytes a connection may hold in flight: 1 Gbit/s over 2 x 60 ms. Small default buffers halve one flow at 25 ms.
@@ -77,14 +77,14 @@ class Listener:
         return cls(listener, host, family, (host, 0) if interface else None)
 
     @property
-    def endpoint(self) -> Card:
+    def endpoint(self) -> Endpoint:
         """Its address, as plain JSON."""
         return {"host": self.host, "port": self.listener.getsockname()[1]}
 
 
 def connect(
     rank: int,
-    endpoints: list[Card],
+    endpoints: list[Endpoint],
     listener: Listener,
     secret: bytes,
     attempt: bytes,
@@ -150,21 +150,21 @@ def connect_process_group(
     gathered = _gather(
         json.dumps({**listener.endpoint, "attempt": attempt.hex()}).encode(), size, device, process_group
     )
-    endpoints = [_card_of(each, peer) for peer, each in enumerate(gathered)]
+    endpoints = [_endpoint_of(each, peer) for peer, each in enumerate(gathered)]
     attempt = checked_attempt(endpoints[0].get("attempt"))
     made = connect(rank, endpoints, listener, secret, attempt, deadline, transport)
     made.secret = secret
     return made
 
 
-def _card_of(data: bytes, rank: int) -> Card:
-    """What ``rank`` told of itself; raises `CommunicationError` where that is no card."""
+def _endpoint_of(data: bytes, rank: int) -> Endpoint:
+    """What ``rank`` told of itself; raises `CommunicationError` where that is no endpoint."""
     try:
         endpoint = json.loads(data)
     except (ValueError, RecursionError):
         endpoint = None
-    check_card(endpoint, rank)
-    checked: Card = endpoint
+    check_endpoint(endpoint, rank)
+    checked: Endpoint = endpoint
     return checked
 
 
@@ -193,7 +193,7 @@ def _purpose(attempt: bytes, called: int) -> bytes:
     return b"gradients" + attempt + called.to_bytes(4, "little")
 
 
-def _unreachable(peer: int, endpoints: list[Card], reason: str) -> CommunicationError:
+def _unreachable(peer: int, endpoints: list[Endpoint], reason: str) -> CommunicationError:
     where = f"{endpoints[peer]['host']}:{endpoints[peer]['port']}"
     return CommunicationError(
         peer,

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.rendezvous.mesh import own_address
-from trimtab.transport.rendezvous.tcp import Card, address_in, meet
+from trimtab.transport.rendezvous.tcp import Endpoint, address_in, meet
 
 
 def form(
@@ -37,7 +37,7 @@ def form(
     """
     own, family = own_address()
     with contextlib.ExitStack() as stack:
-        endpoint: Card = {"host": own}
+        endpoint: Endpoint = {"host": own}
         if rank == 0:
             listener = stack.enter_context(socket.create_server((own, 0), family=family, backlog=num_ranks + 128))
             endpoint["port"] = listener.getsockname()[1]

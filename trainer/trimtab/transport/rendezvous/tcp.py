@@ -24,7 +24,7 @@ from trimtab.transport.rendezvous import handshake
 from trimtab.transport.rendezvous.handshake import AuthenticationError, Steps
 from trimtab.transport.rendezvous.handshake_server import PATIENCE_SECONDS, HandshakeServer, explain, run_handshake
 
-_RENDEZVOUS, _CARD, _ALL = b"rendezvous", b"card", b"all"
+_RENDEZVOUS, _ENDPOINT, _ALL = b"rendezvous", b"endpoint", b"all"
 #: Seconds between two attempts to reach rank 0, which may not listen yet.
 _RETRY_SECONDS = 0.1
 #: Seconds that a rank waits for rank 0's word after its own patience has ended: rank 0 knows who is missing.
@@ -37,14 +37,14 @@ _ATTEMPT_DIGITS = 32
 #: Characters of an address, as of a name in DNS.
 _MOST_ADDRESS = 255
 
-Card = dict[str, Any]
+Endpoint = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class RendezvousResult:
     """What every rank knows after a rendezvous."""
 
-    endpoints: list[Card]
+    endpoints: list[Endpoint]
     """What each rank brought, by rank."""
     attempt: bytes
     """Drawn by rank 0 for this rendezvous: a message of another attempt does not have it."""
@@ -60,7 +60,7 @@ def meet(
     timeout: float,
     *,
     secret: bytes,
-    endpoint: Card,
+    endpoint: Endpoint,
     say: Callable[[list[int]], None] = lambda missing: None,
 ) -> RendezvousResult:
     """Bring ``endpoint`` (plain JSON) to rank 0 at ``host:port``, and wait until every rank has come.
@@ -98,7 +98,7 @@ def _receive_all(
     timeout: float,
     until: float,
     secret: bytes,
-    endpoint: Card,
+    endpoint: Endpoint,
     say: Callable[[list[int]], None],
 ) -> RendezvousResult:
     """Rank 0's part."""
@@ -119,13 +119,13 @@ def _receive_all(
                 connections.enter_context(connection)
                 if not 0 < rank < num_ranks:
                     continue
-                check_card(theirs, rank)
+                check_endpoint(theirs, rank)
                 here[rank], endpoints[rank] = (
                     (connection, key),
                     theirs,
                 )  # the second time it has lost its first connection
         attempt = secrets.token_bytes(16)
-        told = {"missing": missing} if missing else {"cards": _in_order(endpoints), "attempt": attempt.hex()}
+        told = {"missing": missing} if missing else {"endpoints": _in_order(endpoints), "attempt": attempt.hex()}
         for connection, key in here.values():
             connection.settimeout(_GRACE_SECONDS)
             with contextlib.suppress(OSError):  # it finds out when it is connected to, or has ended
@@ -136,7 +136,7 @@ def _receive_all(
 
 
 def _connect_to_rank0(
-    host: str, port: int, rank: int, num_ranks: int, timeout: float, until: float, secret: bytes, endpoint: Card
+    host: str, port: int, rank: int, num_ranks: int, timeout: float, until: float, secret: bytes, endpoint: Endpoint
 ) -> RendezvousResult:
     """Every other rank's part."""
     where = f"{host}:{port}"
@@ -159,7 +159,7 @@ def _connect_to_rank0(
                 time.sleep(_RETRY_SECONDS)
                 continue
             try:
-                connection.sendall(handshake.seal(key, _CARD, endpoint))
+                connection.sendall(handshake.seal(key, _ENDPOINT, endpoint))
                 told = run_handshake(connection, handshake.unseal(key, _ALL), until + _GRACE_SECONDS)
             except (OSError, AuthenticationError) as error:
                 raise CommunicationError(
@@ -174,24 +174,24 @@ def _checked(told: Any, num_ranks: int, where: str, timeout: float) -> Rendezvou
     Raises `CommunicationError`: ranks are missing, or it is nothing that rank 0 of this version tells.
     """
     told = told if isinstance(told, dict) else {}
-    missing, endpoints, attempt = (told.get(name) for name in ("missing", "cards", "attempt"))
+    missing, endpoints, attempt = (told.get(name) for name in ("missing", "endpoints", "attempt"))
     if isinstance(missing, list) and missing and all(type(rank) is int and 0 < rank < num_ranks for rank in missing):
         raise missing_ranks(missing, where, timeout)
     if missing is not None or not isinstance(endpoints, list) or len(endpoints) != num_ranks:
         raise malformed(0, f"no addresses of {num_ranks} ranks when all had met at {where}")
     for endpoint in endpoints:
-        check_card(endpoint, 0)
+        check_endpoint(endpoint, 0)
     return RendezvousResult(endpoints, checked_attempt(attempt))
 
 
-def check_card(endpoint: Any, sender: int) -> None:
+def check_endpoint(endpoint: Any, sender: int) -> None:
     """Raise `CommunicationError` where what ``sender`` brought is no object of JSON; the reader checks its fields."""
     if not isinstance(endpoint, dict):
-        raise malformed(sender, "no card of a rank to where the ranks meet")
+        raise malformed(sender, "no endpoint of a rank to where the ranks meet")
 
 
-def address_in(endpoints: list[Card], rank: int) -> tuple[str, int]:
-    """Host and port, as the card of ``rank`` says. Raises `CommunicationError` where it does not."""
+def address_in(endpoints: list[Endpoint], rank: int) -> tuple[str, int]:
+    """Host and port, as the endpoint of ``rank`` says. Raises `CommunicationError` where it does not."""
     host, port = endpoints[rank].get("host"), endpoints[rank].get("port")
     is_host = isinstance(host, str) and 0 < len(host) <= _MOST_ADDRESS and host.isascii() and host.isprintable()
     if not is_host or type(port) is not int or not 0 < port < 1 << 16:
@@ -207,10 +207,10 @@ def checked_attempt(attempt: Any, sender: int = 0) -> bytes:
     return bytes.fromhex(digits)
 
 
-def _welcome(secret: bytes) -> Steps[tuple[int, bytes, Card]]:
-    """What rank 0 has with whoever comes: its rank, the connection's key and its card."""
+def _welcome(secret: bytes) -> Steps[tuple[int, bytes, Endpoint]]:
+    """What rank 0 has with whoever comes: its rank, the connection's key and its endpoint."""
     rank, key = yield from handshake.answer(secret, _RENDEZVOUS)
-    endpoint = yield from handshake.unseal(key, _CARD)
+    endpoint = yield from handshake.unseal(key, _ENDPOINT)
     return rank, key, endpoint
 
 
@@ -225,7 +225,7 @@ def _listen(host: str, port: int, num_ranks: int) -> socket.socket:
         return socket.create_server(("", port), family=family, backlog=num_ranks + 128)
 
 
-def _in_order(endpoints: dict[int, Card]) -> list[Card]:
+def _in_order(endpoints: dict[int, Endpoint]) -> list[Endpoint]:
     return [endpoints[rank] for rank in sorted(endpoints)]
 
 

@@ -4,10 +4,10 @@ torchrun's store outlives a restart of its workers, and so do the keys of the at
 apart on every machine: each torchrun agent counts its own restarts. So a rank believes only what names a number that it
 has just drawn:
 
-    each other rank    leaves its card and a token
-    rank 0             answers with all cards, all tokens and a number of its own, the attempt
+    each other rank    leaves its endpoint and a token
+    rank 0             answers with all endpoints, all tokens and a number of its own, the attempt
     each other rank    confirms an answer that has its token, by the attempt
-    rank 0             marks the answer as final once all have confirmed; answers anew where a card has changed
+    rank 0             marks the answer as final once all have confirmed; answers anew where a endpoint has changed
 
 A value that no rank leaves is refused, and the rank in whose place it lies is named.
 
@@ -32,7 +32,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from trimtab.transport.base import CommunicationError, malformed
 from trimtab.transport.rendezvous.agreed_secret import KeyPair, draw_secret
-from trimtab.transport.rendezvous.tcp import Card, RendezvousResult, check_card, checked_attempt, missing_ranks
+from trimtab.transport.rendezvous.tcp import Endpoint, RendezvousResult, check_endpoint, checked_attempt, missing_ranks
 
 #: Seconds between two looks at the store.
 _LOOK_SECONDS = 0.05
@@ -52,7 +52,7 @@ def meet_in_store(
     num_ranks: int,
     timeout: float,
     *,
-    endpoint: Card,
+    endpoint: Endpoint,
     say: Callable[[list[int]], None] = lambda missing: None,
 ) -> tuple[RendezvousResult, Store]:
     """Leave ``endpoint`` (plain JSON) in the store at ``host:port``, and wait for every rank's; each rank calls it.
@@ -88,22 +88,24 @@ class _MissingError(Exception):
 
 
 def _answer_all(
-    store: Store, num_ranks: int, endpoint: Card, until: float, say: Callable[[list[int]], None]
+    store: Store, num_ranks: int, endpoint: Endpoint, until: float, say: Callable[[list[int]], None]
 ) -> RendezvousResult:
     """Rank 0's part."""
     ranks = range(num_ranks)
     answered: dict[int, _Left] = {}
     answer: dict[str, Any] = {}
     pair, secret = KeyPair(), draw_secret()
-    _write(store, _key("card", 0), {"card": endpoint, "token": os.urandom(16).hex(), "public": pair.public.hex()})
+    _write(
+        store, _key("endpoint", 0), {"endpoint": endpoint, "token": os.urandom(16).hex(), "public": pair.public.hex()}
+    )
     told: list[int] = []
     tell_at = time.monotonic() + _QUIET_SECONDS
     while True:
-        here = {each: _Left.read(value, each) for each, value in _read(store, "card", ranks).items()}
+        here = {each: _Left.read(value, each) for each, value in _read(store, "endpoint", ranks).items()}
         if len(here) == num_ranks and here != answered:
             answered = here
             answer = {
-                "cards": [here[each].endpoint for each in ranks],
+                "endpoints": [here[each].endpoint for each in ranks],
                 "tokens": [here[each].token for each in ranks],
                 "public": pair.public.hex(),
                 "sealed": [pair.seal(secret, here[each].public, each).hex() for each in ranks],
@@ -116,7 +118,7 @@ def _answer_all(
             missing = _unconfirmed(store, num_ranks, answer["attempt"])
         if answered and not missing:
             _write(store, _key("answer", 0), {**answer, "final": True})
-            return RendezvousResult(answer["cards"], bytes.fromhex(answer["attempt"]), secret)
+            return RendezvousResult(answer["endpoints"], bytes.fromhex(answer["attempt"]), secret)
         if time.monotonic() > until:
             raise _MissingError(missing)
         if missing != told and time.monotonic() > tell_at:
@@ -125,10 +127,10 @@ def _answer_all(
         time.sleep(_LOOK_SECONDS)
 
 
-def _ask_first(store: Store, rank: int, num_ranks: int, endpoint: Card, until: float) -> RendezvousResult:
+def _ask_first(store: Store, rank: int, num_ranks: int, endpoint: Endpoint, until: float) -> RendezvousResult:
     """Every other rank's part."""
     pair, token = KeyPair(), os.urandom(16).hex()
-    _write(store, _key("card", rank), {"card": endpoint, "token": token, "public": pair.public.hex()})
+    _write(store, _key("endpoint", rank), {"endpoint": endpoint, "token": token, "public": pair.public.hex()})
     attempt = None
     while True:
         answer = _Answer.read(_read(store, "answer", [0]).get(0), rank, num_ranks, token)
@@ -141,7 +143,7 @@ def _ask_first(store: Store, rank: int, num_ranks: int, endpoint: Card, until: f
                 attempt = answer.attempt
                 _write(store, _key("confirmed", rank), attempt)
         if time.monotonic() > until:
-            absent = [each for each in range(num_ranks) if not store.check([_key("card", each)])]
+            absent = [each for each in range(num_ranks) if not store.check([_key("endpoint", each)])]
             raise _MissingError(absent or (_unconfirmed(store, num_ranks, attempt) if attempt else [0]))
         time.sleep(_LOOK_SECONDS)
 
@@ -158,24 +160,24 @@ def _unconfirmed(store: Store, num_ranks: int, attempt: str) -> list[int]:
 class _Left:
     """What a rank has left for rank 0."""
 
-    endpoint: Card
+    endpoint: Endpoint
     token: str
     public: bytes
 
     @classmethod
     def read(cls, value: Any, rank: int) -> Self:
         """Raises `CommunicationError` where no ``rank`` leaves that."""
-        check_card(value, rank)
-        check_card(value.get("card"), rank)
+        check_endpoint(value, rank)
+        check_endpoint(value.get("endpoint"), rank)
         token = checked_attempt(value.get("token"), rank).hex()
-        return cls(value["card"], token, _from_hex(value.get("public"), rank))
+        return cls(value["endpoint"], token, _from_hex(value.get("public"), rank))
 
 
 @dataclass(frozen=True)
 class _Answer:
     """What rank 0 has answered to one rank."""
 
-    endpoints: list[Card]
+    endpoints: list[Endpoint]
     attempt: str
     sealed: bytes
     public: bytes
@@ -186,8 +188,8 @@ class _Answer:
         """None where it is of another attempt. Raises `CommunicationError` where rank 0 leaves no such answer."""
         if value is None:
             return None
-        check_card(value, 0)
-        tokens, endpoints, sealed = (value.get(name) for name in ("tokens", "cards", "sealed"))
+        check_endpoint(value, 0)
+        tokens, endpoints, sealed = (value.get(name) for name in ("tokens", "endpoints", "sealed"))
         if not isinstance(tokens, list):
             raise malformed(0, "no answer to where the ranks meet")
         if tokens[rank : rank + 1] != [token]:
@@ -195,7 +197,7 @@ class _Answer:
         if not all(isinstance(each, list) and len(each) == num_ranks for each in (tokens, endpoints, sealed)):
             raise malformed(0, f"no answer to {num_ranks} ranks to where they meet")
         for endpoint in endpoints:
-            check_card(endpoint, 0)
+            check_endpoint(endpoint, 0)
         attempt = checked_attempt(value.get("attempt")).hex()
         return cls(
             endpoints,
