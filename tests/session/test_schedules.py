@@ -83,13 +83,13 @@ def fuzz(group: Group, seed: int, schedules: tuple[str, ...]) -> list[dict[str, 
             rank.random.set_state(kept[3])
             continue
         gradients = rank.gradient()
-        sent = sorted(rank.exchanger.sending.present)  # of what is not sent, nobody would know before it is
+        sent = sorted(rank.exchanger.dispatcher.present)  # of what is not sent, nobody would know before it is
         spoils = event == "drop" and bool(sent)
         if spoils:
             span = rank.exchanger.buckets[draw.choice(sent)].span
             spoil(gradients, draw.randrange(span.start, span.stop), group.rank == step % group.size)
         before = rank.state()
-        sends = [send.bucket for send in rank.exchanger.sending._sends]
+        sends = [send.bucket for send in rank.exchanger.dispatcher._sends]
         assert rank.iterate(gradients) != spoils
         check_counted(before[0], rank.exchanger, sends, dropped=spoils)
         if spoils:

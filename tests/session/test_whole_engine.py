@@ -124,7 +124,7 @@ class Rank:
 
     def element_to_spoil(self, draw: random.Random) -> int | None:
         """One that is sent in this very step: of what is not sent, nobody would know before it is."""
-        sent = sorted(self.engine.exchanger.sending.present)
+        sent = sorted(self.engine.exchanger.dispatcher.present)
         if not sent:
             return None
         span = self.engine.exchanger.buckets[draw.choice(sent)].span

@@ -44,7 +44,7 @@ class BucketSession(Session):
             proxy.grad = None if is_unused else gradient
             index = self._indices[id(proxy)]
             self._taken.append((index, gradient))
-            self._engine.exchanger.backward.tell(index)
+            self._engine.exchanger.passes.tell(index)
 
     def give_back(self) -> None:
         """Finish the exchange, make each gradient that was taken the mean over ranks, and take the step.
@@ -52,7 +52,7 @@ class BucketSession(Session):
         Where any rank's are not finite, all are infinite on all ranks, for every rank's GradScaler to see.
         """
         if self._engine is not None:
-            self._engine.exchanger.backward.end()
+            self._engine.exchanger.passes.end()
             outcome = self._engine.exchanger.outcome
             assert outcome is not None, "the end of a pass has finished its exchange"
             gradients = [gradient for _, gradient in self._taken]

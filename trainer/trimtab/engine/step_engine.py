@@ -1,31 +1,29 @@
-"""One step under any plan: the exchange and then the optimizer, or the optimizer and, every H steps, the exchange.
+"""One step under any plan, whatever the way in which ranks are kept alike (`SyncMode`).
 
-gradients   backward ──▶ exchange (under way during backward) ──▶ commit or drop ──▶ optimizer
-updates     backward ──▶ optimizer; after H of them: exchange of what they did to the weights ──▶ commit or drop
+gradients    backward ──▶ exchange (under way during backward) ──▶ commit or drop ──▶ optimizer
+local steps  backward ──▶ optimizer; after H of them: exchange of what they did to the weights ──▶ commit or drop
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
-from trimtab_api.errors import UserError
+from torch import nn
 
 from trimtab.engine.deferred.forward_hooks import ForwardSyncHooks
-from trimtab.engine.exchange.exchanger import Exchanger
+from trimtab.engine.deferred.optimizer_support import PartialSteps
+from trimtab.engine.exchange.exchanger import ExchangeMode, Exchanger
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.exchange.proxy_parameters import ProxyParameters
+from trimtab.engine.gradient_sync import AlternatingOptimizers, GradientSync
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.local_sgd.local_sgd import LocalSgd
 from trimtab.engine.local_sgd.mode_switch import to_gradients, to_updates
-from trimtab.engine.local_sgd.overlapped import OverlappedLocalSgd
 from trimtab.engine.local_sgd.second_moments import SecondMoments
-from trimtab.engine.local_sgd.sync import RoundExchange
-from trimtab.engine.optimizer.alternating import only_parameters_of
+from trimtab.engine.local_sgd.sync import LocalSgdSync
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.manual import ManualOptimizer
 from trimtab.engine.optimizer.pending_step import PendingStep
@@ -33,11 +31,23 @@ from trimtab.engine.optimizer.stepper import OptimizerStepper
 from trimtab.engine.parameter_checks import check_backward_reached, check_parameters_are_known, learning_rate_of
 from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.engine.refused_plans import refuse_for_steps, refuse_waiting_gradients
+from trimtab.engine.sync_mode import SyncMode
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import Profile
 from trimtab.transport.base import CommunicationError, StepTag
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import broadcast_tensors
+
+
+class Messages(Protocol):
+    """Messages of a rank to all others, as far as a step has to do with them."""
+
+    @property
+    def has_message(self) -> Callable[[], bool]:
+        """Tells whether a message follows the step's exchange; called on the communication thread."""
+
+    def plan_ahead(self) -> Callable[[], Plan | None]:
+        """Begin to tell all ranks of rank 0's new plan within a round; the result waits for it."""
 
 
 class StepEngine:
@@ -52,52 +62,68 @@ class StepEngine:
         *,
         scale: LossScale,
         stepper: OptimizerStepper,
-        before_backward: Callable[[], None] = lambda: None,
-        has_message: Callable[[], bool] = lambda: False,
-        plan_ahead: Callable[[], Callable[[], Plan | None]] = lambda: lambda: None,
-        say: Callable[[str], None] = lambda _: None,
+        messages: Messages,
+        before_backward: Callable[[], None],
+        say: Callable[[str], None],
     ) -> None:
-        """Every rank takes over rank 0's weights and buffers; all make one together.
+        """Take over rank 0's weights and buffers; all ranks make their engines together.
 
-        Of ``optimizers`` some are stepped by ``stepper``; others only must train nothing that ranks do not exchange.
-        ``say`` takes a line for who trains, and says each once.
-        For ``plan_ahead`` see `RoundExchange`, for the rest `Exchanger`.
+        Args:
+            model: The model, whose parameters are exchanged.
+            optimizers: Some are stepped by ``stepper``; others only must train nothing that ranks do not exchange.
+            group: The ranks.
+            plan: What to follow first.
+            scale: A GradScaler's, or none.
+            stepper: Steps the optimizers, and tells whether they alternate.
+            messages: Messages to all ranks.
+            before_backward: Is called before a step's first gradient is touched; it may refuse the pass.
+            say: Takes a line for people, and prints each once.
         """
         self.flat_buffers = FlatBuffers(list(model.named_parameters()))
         broadcast_tensors(group, (*model.parameters(), *model.buffers()))
         self.group = group
         self.model, self.optimizers, self.scale = model, optimizers, scale
-        self._stepper, self._alternating_optimizers, self.phases = (
-            stepper,
-            stepper.alternating_optimizers,
-            stepper.phases,
-        )
+        self._stepper, self.phases = stepper, stepper.phases
         self._before_backward = before_backward
-        self.local: LocalSgd | None = None
-        """The round under way, under source *update*."""
-        is_profiled = group.rank == 0 and not stepper.alternating_optimizers and not isinstance(model, ProxyParameters)
+        alternates, is_manual = stepper.alternating_optimizers, any(isinstance(o, ManualOptimizer) for o in optimizers)
+        is_profiled = group.rank == 0 and not alternates and not isinstance(model, ProxyParameters)
         self._profiler = StepProfiler(model, self.flat_buffers) if is_profiled else None
+        partial_steps = PartialSteps(model, optimizers, say)
         self.exchanger = Exchanger(
             self.flat_buffers,
             group,
             plan,
-            weights=self._weights,
-            loss_scale=lambda: None if self.local else scale.get(),
+            weights=lambda: self._mode.compared_weights(),
+            scale=scale,
             before_backward=self._before_backward_pass,
-            has_message=has_message,
+            has_message=messages.has_message,
+            partial_steps=partial_steps,
+            is_manual=is_manual,
             profiler=self._profiler,
             phases=self.phases,
         )
         """Carries out the plan's exchanges."""
-        self.exchanger.by_hand = any(isinstance(each, ManualOptimizer) for each in optimizers)
-        self._forward_hooks = ForwardSyncHooks(model, optimizers, self._stepper, self.exchanger, self._profiler, say)
-        self.pending_step = PendingStep(
-            self.exchanger, optimizers, alternating_optimizers=stepper.alternating_optimizers
+        self._forward_hooks = ForwardSyncHooks(model, optimizers, stepper, self.exchanger, self._profiler)
+        self.pending_step = PendingStep(self.exchanger, optimizers, alternating_optimizers=alternates)
+        self._gradient_sync = (AlternatingOptimizers if alternates else GradientSync)(
+            model,
+            self.exchanger,
+            self.pending_step,
+            forward_hooks=self._forward_hooks,
+            partial_steps=partial_steps,
+            scale=scale,
+            profiler=self._profiler,
         )
-        rest = (scale, plan_ahead, self._adopt_in_round)
+        self._local_sync = LocalSgdSync(
+            model,
+            self.exchanger,
+            self._gradient_sync,
+            scale=scale,
+            plan_ahead=messages.plan_ahead,
+            profiler=self._profiler,
+        )
         self._moments = SecondMoments(optimizers, group.size, lambda: self.local is not None)
-        self._rounds = RoundExchange(model, self.flat_buffers, self.exchanger, self._finish, lambda: self.local, *rest)
-        refuse_for_steps(plan, alternating_optimizers=self._alternating_optimizers, by_hand=self.exchanger.by_hand)
+        self._refuse_if_unfit(plan)
         self._enter(plan)
 
     def close(self) -> None:
@@ -106,9 +132,80 @@ class StepEngine:
             self._profiler.restart()
         with contextlib.suppress(CommunicationError):  # which is why the session is closed
             self._forward_hooks.settle()
-            self._rounds.cancel_in_flight()
-        for each in (self._forward_hooks, self._rounds, self._moments, self.exchanger):
-            each.close()
+            self._local_sync.cancel_in_flight()
+        for part in (self._forward_hooks, self._local_sync, self._moments, self.exchanger):
+            part.close()
+
+    # A step -------------------------------------------------------------------------------------------------------
+
+    def step(self) -> Outcome:
+        """Take the step whose backward pass has ended; afterwards gradients are released."""
+        outcome = self.finalize_gradients()
+        if outcome.updates if outcome.is_finite else self.scale.is_scaling:
+            self._stepper.step()  # where it is not finite, for the scaler to leave it out
+        elif outcome.is_finite:
+            self._stepper.skip_step()
+        outcome = self.on_step_end(outcome)
+        self.flat_buffers.release_gradients()
+        return outcome
+
+    def finalize_gradients(self, optimizer: torch.optim.Optimizer | None = None) -> Outcome:
+        """Commit or drop what was exchanged; then the optimizer is to step, and moves nothing where it should not.
+
+        Args:
+            optimizer: The one that steps, where several alternate.
+        """
+        self.phases.enter("other")
+        self._before_gradients()  # for a step without a backward pass
+        if not self.pending_step.has_begun:
+            check_backward_reached(self.model, self.flat_buffers)
+        outcome = self._mode.before_optimizer(optimizer)
+        if not outcome.updates and (outcome.is_finite or not self.scale.is_scaling):
+            self.flat_buffers.release_gradients()
+        return outcome
+
+    def on_step_end(self, outcome: Outcome) -> Outcome:
+        """Return what became of the step, once the optimizer has stepped or its scaler has skipped the step."""
+        self.pending_step.settle()
+        return self._mode.after_optimizer(outcome)
+
+    def discard(self) -> None:
+        """Throw away what backward passes have left since the last step; where gradients cross, on every rank."""
+        self.settle()
+        self._mode.discard()
+        self.pending_step.settle()
+        self.flat_buffers.release_gradients()
+
+    def synchronize(self) -> None:
+        """Make every ``grad`` what the optimizer is to see, also where no backward pass has ended with it.
+
+        Raises:
+            UserError: Optimizers alternate.
+        """
+        if self.exchanger.exchanges_in_backward:
+            self._before_gradients()
+        self._mode.synchronize()
+
+    def settle(self) -> None:
+        """Have every parameter stepped whose gradient's mean was to arrive by the next forward pass."""
+        self._forward_hooks.settle()
+
+    def _before_backward_pass(self, index: int) -> None:
+        self._stepper.check_all_have_stepped()
+        if (self._alternates or self.exchanger.is_manual) and not self.exchanger.dispatcher.sends_all:
+            refuse_waiting_gradients(self.plan)
+        self._before_gradients()
+        self.pending_step.pass_begins(index)
+
+    def _before_gradients(self) -> None:
+        """Refuse, before a step's first gradient is touched, what ranks do not exchange: it would part them.
+
+        Raises:
+            UserError: An optimizer trains a parameter that the flat buffers do not hold.
+        """
+        self.settle()
+        self._before_backward()
+        check_parameters_are_known(self.optimizers, self.model, self.flat_buffers)
 
     # Plans --------------------------------------------------------------------------------------------------------
 
@@ -122,34 +219,38 @@ class StepEngine:
         """Where in training the present step is."""
         return self.exchanger.step_tag
 
+    @property
+    def local(self) -> LocalSgd | None:
+        """The round under way, while the plan has local steps."""
+        return self._local_sync.local
+
+    @property
+    def _mode(self) -> SyncMode:
+        return self._gradient_sync if self.local is None else self._local_sync
+
+    @property
+    def _alternates(self) -> bool:
+        return self._stepper.alternating_optimizers
+
     def adopt(self, plan: Plan, step: int) -> None:
         """Follow ``plan`` from ``step`` on; ranks' weights are alike now, or are made so."""
         self.flush()
         self.pending_step.forget()
-        if self._changes_source(plan):
+        if self._changes_mode(plan):
             self.exchanger.leave_averages()
             if self.local is None:
                 to_updates(self.flat_buffers, self.exchanger.buckets, self._stepper)
             else:
                 to_gradients(self.flat_buffers, self.exchanger.buckets, self.group, self.optimizers)
         self._follow(plan, step)
-        self.exchanger.training_step = step
-
-    def _adopt_in_round(self, plan: Plan) -> None:
-        """Exchange the round under way by ``plan``, whose rounds follow; what is held back stays, in its unit."""
-        assert self.local is not None
-        self.exchanger.adopt(plan)
-        self.exchanger.restart(self.step_tag.step)
-        self.local.num_steps = plan.local_steps
-        if self._profiler is not None:
-            self._profiler.restart()
+        self.exchanger.count_from(step)
 
     def try_out(self, plan: Plan, step: int, trial: int) -> None:
-        """Follow ``plan`` in the trial of that number: what another source holds back is put aside."""
+        """Follow ``plan`` in the trial of that number: what another mode holds back is put aside."""
         self.settle()
         self.pending_step.forget()
-        self._rounds.stash(self.local)
-        if self._changes_source(plan):
+        self._local_sync.stash()
+        if self._changes_mode(plan):
             self.flat_buffers.residual.zero_()
             self.exchanger.buckets.clear()
         self._follow(plan, step, trial)
@@ -158,42 +259,42 @@ class StepEngine:
         """Follow ``plan`` again, after a trial that has been undone."""
         self.settle()
         self.pending_step.forget()
-        self._rounds.cancel_in_flight()
+        self._local_sync.cancel_in_flight()
         self._follow(plan, step)
 
-    def _changes_source(self, plan: Plan) -> bool:
+    def _changes_mode(self, plan: Plan) -> bool:
         return bool(plan.local_steps) != (self.local is not None)
 
     def _follow(self, plan: Plan, step: int, trial: int = 0) -> None:
-        refuse_for_steps(plan, alternating_optimizers=self._alternating_optimizers, by_hand=self.exchanger.by_hand)
+        self._refuse_if_unfit(plan)
         self.exchanger.adopt(plan)
         self.exchanger.restart(step, trial)
         self._enter(plan)
 
+    def _refuse_if_unfit(self, plan: Plan) -> None:
+        refuse_for_steps(plan, alternating_optimizers=self._alternates, by_hand=self.exchanger.is_manual)
+
     def _enter(self, plan: Plan) -> None:
         if self._profiler is not None:
             self._profiler.restart()
-        rounds = OverlappedLocalSgd if plan.overlaps_rounds else LocalSgd
-        self.local = rounds(self.flat_buffers, plan.local_steps) if plan.local_steps else None
-        self.exchanger.exchanges_in_backward = self.local is None and not self._alternating_optimizers
-        self.exchanger.num_steps = 1
+        self._local_sync.enter(plan)
+        if plan.local_steps:
+            self.exchanger.enter(ExchangeMode.PER_ROUND)
+        else:
+            self.exchanger.enter(ExchangeMode.AT_OPTIMIZER if self._alternates else ExchangeMode.IN_BACKWARD)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is carried from step to step, but for weights, optimizer and residuals."""
+        """Return all that is carried from step to step, but for weights, optimizer and residuals."""
         return {**self.exchanger.state_dict(), "under_way": self.local.state_dict() if self.local else {}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`, between steps and under the same plan."""
+        """Load what `state_dict` returned, between steps and under the same plan."""
         self.exchanger.load_state_dict(state)
         if self.local is not None and state["under_way"]:
             self.local.load_state_dict(state["under_way"])
-            self.exchanger.sending.begin_round()
+            self.exchanger.dispatcher.begin_round()
 
-    # Steps --------------------------------------------------------------------------------------------------------
-
-    def settle(self) -> None:
-        """Have every parameter stepped whose gradient's mean was to arrive by the next forward pass."""
-        self._forward_hooks.settle()
+    # Rounds of local steps ----------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Have all ranks at one anchor, with nothing under way beyond its round; all call it, between steps."""
@@ -201,95 +302,13 @@ class StepEngine:
         if self.plan.overlaps_rounds:
             self.end_round()
 
-    def synchronize(self) -> None:
-        """Make every ``grad`` what the optimizer is to see, also where no backward pass has ended with it.
-
-        Raises `UserError` where optimizers take turns.
-        """
-        if self._alternating_optimizers:
-            raise UserError(
-                "exchanges nothing before an optimizer's step() says whose turn it is; leave the call out",
-                field="session.synchronize",
-            )
-        if self.local is None:
-            self._before_gradients()
-            self.exchanger.finish()
-            self.exchanger.arrivals.write_deferred()
-
-    def step(self) -> Outcome:
-        """Commit or drop what was exchanged and step the optimizer; afterwards gradients are released."""
-        outcome = self.finalize_gradients()
-        if outcome.updates if outcome.is_finite else self.scale.is_scaling:
-            self._stepper.step()  # where it is not finite, for the scaler to leave it out
-        elif outcome.is_finite:
-            self._stepper.skip_step()
-        outcome = self.on_step_end(outcome)
-        self.flat_buffers.release_gradients()
-        return outcome
-
-    def finalize_gradients(self, optimizer: torch.optim.Optimizer | None = None) -> Outcome:
-        """Commit or drop what was exchanged; then the optimizer is to step, and moves nothing where it should not.
-
-        ``optimizer``: whose turn it is, where they take turns.
-        """
-        self.phases.enter("other")
-        self._before_gradients()  # for a step without a backward pass
-        if not self.pending_step.has_begun:
-            check_backward_reached(self.model, self.flat_buffers)
-        if self.local is None and self._alternating_optimizers and optimizer is not None:
-            with only_parameters_of(optimizer, self.flat_buffers):
-                outcome = self._finish()
-        elif self.local is None:
-            outcome = self._finish()
-        else:
-            names = () if self.scale.is_scaling else self.local.non_finite_gradients()
-            outcome = Outcome.of_local_step(names)
-        if not outcome.updates and (outcome.is_finite or not self.scale.is_scaling):
-            self.flat_buffers.release_gradients()
-        return outcome
-
-    def on_step_end(self, outcome: Outcome) -> Outcome:
-        """The optimizer has stepped, or its scaler has left the step out; what became of the step by now."""
-        self.pending_step.settle()
-        if self.local is not None:
-            self.local.count_step()
-            if not self.local.is_round_over:
-                self._rounds.stepped(self.local)
-                return outcome
-            ended = self._rounds.end(self.local)
-            return replace(ended, non_finite=ended.non_finite or outcome.non_finite)
-        if self.exchanger.late():
-            self._forward_hooks.begin()
-        if self.exchanger.sending.can_begin:
-            self._forward_hooks.watch()
-        return outcome
-
-    def discard(self) -> None:
-        """Throw away what backward passes have left since the last step; under source *gradient*, on every rank."""
-        self.settle()
-        if self.local is None:
-            self.pending_step.discard()
-        self.pending_step.settle()
-        self.flat_buffers.release_gradients()
-
-    def profile(self, step: int, outcome: Outcome, loss: float | None) -> Profile | None:
-        """Count ``step`` as one of training; what the last few were measured to take, where it ends their profile."""
-        if self._profiler is None:
-            return None
-        profile = self._profiler.stepped(step, self.plan, outcome, loss, learning_rate_of(self.optimizers[0]))
-        return self.phases.learn(profile)
-
-    def drain_traces(self) -> list[dict[str, Any]]:
-        """What went on in profiled steps since the last call, as lines of ``trace.jsonl``; of rank 0 alone."""
-        return [] if self._profiler is None else self._profiler.drain_traces()
-
     def end_round(self) -> Outcome | None:
         """Exchange what local steps have done so far; None where there is nothing. Every rank calls it together."""
-        return None if self.local is None else self._rounds.flush(self.local)
+        return self._local_sync.flush()
 
     @contextlib.contextmanager
     def at_anchor(self) -> Iterator[None]:
-        """Inside, the weights are those with which the present round began, and else as they are."""
+        """Have the weights, inside, be those with which the present round began."""
         self.settle()
         with contextlib.nullcontext() if self.local is None else self.local.at_anchor():
             yield
@@ -301,37 +320,15 @@ class StepEngine:
         if self.local is not None:
             self.local.set_anchor()
 
-    def _finish(self) -> Outcome:
-        outcome = self.exchanger.finish()
-        if (
-            self.exchanger.late() and not self._forward_hooks.allows_late()
-        ):  # by a hook registered since the backward pass
-            self.exchanger.arrivals.write_deferred()
-        self.exchanger.arrivals.defer()
-        is_whole = self.plan.is_dense and not self.exchanger.late()
-        if self._profiler is not None and self._profiler.is_profiling and is_whole:
-            self._profiler.exchanged(self.flat_buffers.grad, self.scale.get())
-        if not outcome.is_finite:
-            self.exchanger.drop()
-        elif not self.exchanger.late():
-            self.exchanger.commit()
-        return outcome
+    # Profiles -----------------------------------------------------------------------------------------------------
 
-    def _weights(self) -> Iterable[Tensor]:  # what ranks compare: in a round of local steps, where it began
-        return self.model.parameters() if self.local is None else [self.local.anchor]
+    def profile(self, step: int, outcome: Outcome, loss: float | None) -> Profile | None:
+        """Count ``step`` as one of training; return what the last few took, where it ends their profile."""
+        if self._profiler is None:
+            return None
+        profile = self._profiler.stepped(step, self.plan, outcome, loss, learning_rate_of(self.optimizers[0]))
+        return self.phases.learn(profile)
 
-    def _before_backward_pass(self, index: int) -> None:
-        self._stepper.check_all_have_stepped()
-        if (self._alternating_optimizers or self.exchanger.by_hand) and not self.exchanger.sending.sends_all:
-            refuse_waiting_gradients(self.plan)
-        self._before_gradients()
-        self.pending_step.pass_begins(index)
-
-    def _before_gradients(self) -> None:
-        """Before a step's first gradient is touched: what ranks do not exchange would part between them.
-
-        Raises `UserError` where an optimizer trains a parameter that the flat buffers do not hold.
-        """
-        self.settle()
-        self._before_backward()
-        check_parameters_are_known(self.optimizers, self.model, self.flat_buffers)
+    def drain_traces(self) -> list[dict[str, Any]]:
+        """Return what went on in profiled steps since the last call, as lines of ``trace.jsonl``; of rank 0 alone."""
+        return [] if self._profiler is None else self._profiler.drain_traces()

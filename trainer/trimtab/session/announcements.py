@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from trimtab.control.client import ControlClient, plan_of, trials_of
@@ -113,3 +114,16 @@ class ControlMessages:
         """Let the controller finish and write down what it has to say."""
         if self._client:
             self._client.close()
+
+
+@dataclass(frozen=True)
+class MessagesForAll:
+    """What the engine asks of messages to all ranks."""
+
+    control: ControlMessages
+    has_message: Callable[[], bool]
+    """True if this rank has a message that follows the step's exchange."""
+
+    def plan_ahead(self) -> Callable[[], Plan | None]:
+        """See `ControlMessages.plan_ahead`."""
+        return self.control.plan_ahead()

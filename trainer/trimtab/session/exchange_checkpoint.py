@@ -117,7 +117,8 @@ class ExchangeCheckpoint(RankOps):
             self._say("the plan has more links than there are: the first takes their share, until planned anew")
         if self.is_main:
             self._control.load_state_dict(json.loads(states[0]["control"]), engine.plan)
-        self._step = engine.exchanger.training_step = step
+        engine.exchanger.count_from(step)
+        self._step = step
 
     def _newest_that_fits(
         self, engine: StepEngine, folder: Path, whole: list[tuple[int, int]]

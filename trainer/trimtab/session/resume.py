@@ -65,4 +65,4 @@ class ResumeState(RankOps):
         self._loops.resume(position)
         if self._engine is not None:
             self._engine.resume(self._engine.plan, self._step)
-            self._engine.exchanger.training_step = self._step
+            self._engine.exchanger.count_from(self._step)

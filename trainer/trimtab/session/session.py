@@ -42,7 +42,7 @@ from trimtab.kernels.warm_up import warm_up
 from trimtab.plan.plan import Plan
 from trimtab.records.lines import OF_EVERY_EVALUATION
 from trimtab.records.recorder import Recorder
-from trimtab.session.announcements import ControlMessages
+from trimtab.session.announcements import ControlMessages, MessagesForAll
 from trimtab.session.dropped_steps import DropLimit, LeftOut, culprits
 from trimtab.session.exchange_checkpoint import ExchangeCheckpoint
 from trimtab.session.local_rounds import LocalRounds
@@ -167,16 +167,17 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
             plan,
             scale=self._scale,
             stepper=self._stepping.stepper,
+            messages=MessagesForAll(self._control, self._has_message),
             before_backward=lambda: self._trials.before_backward() if self._trials else None,
-            has_message=lambda: (
-                not self.in_trial and (self._control.is_pending or self._loops.has_news or self._left_out.num > 0)
-            ),
-            plan_ahead=self._control.plan_ahead,
             say=self._say,
         )
         flat_buffers = self._engine.flat_buffers
         self._state_watch = StateWatch(flat_buffers.names, flat_buffers.parameters, self._engine.optimizers, self._say)
         self._trials = TrialRunner(self._model, self._engine, self._snapshot, self._control.trials)
+
+    def _has_message(self) -> bool:
+        """Return whether a message follows the step; the communication thread asks."""
+        return not self.in_trial and (self._control.is_pending or self._loops.has_news or self._left_out.num > 0)
 
     # What a training script reads ---------------------------------------------------------------------------------
 
@@ -251,7 +252,7 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Backward passes inside only accumulate; the exchange comes with the first one outside."""
-        return contextlib.nullcontext() if self._engine is None else self._engine.exchanger.no_sync()
+        return contextlib.nullcontext() if self._engine is None else self._engine.exchanger.passes.no_sync()
 
     def report(self, **metrics: SupportsFloat) -> None:
         """Record an evaluation (``accuracy=``, ``loss=``), from rank 0; quiet in a trial.
@@ -346,7 +347,7 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
         steps_per_epoch = 0 if is_barred else self._loops.num_steps
         report = report_of(outcome, self.plan, self._step, phases, scale, loss, steps_per_epoch=steps_per_epoch)
         before = self._rounds.add(report, outcome.consensus)
-        self._engine.exchanger.tell(self._rounds.loss)
+        self._engine.exchanger.report_loss(self._rounds.loss)
         if self.is_main:
             view, in_trial = self._control.view, self.in_trial
             self._recorder.metric(metric_of(report, outcome, phases, view, in_trial=in_trial, dropped_by=dropped_by))

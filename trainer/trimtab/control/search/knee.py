@@ -25,9 +25,8 @@ def log_speedup(prediction: Prediction, dense: Prediction, speed_weight: float) 
     at the step time alone and 0 at the gain alone. What is doubted of a plan's steps is taken off.
     """
     speed_up = log(dense.step_seconds / prediction.step_seconds)
-    return 2 * (
-        speed_weight * speed_up - (1 - speed_weight) * (log(prediction.convergence_slowdown) + prediction.doubt)
-    )
+    slowdown = log(prediction.convergence_slowdown) + prediction.doubt
+    return 2 * (speed_weight * speed_up - (1 - speed_weight) * slowdown)
 
 
 def knee(predictions: Sequence[Prediction], dense: Prediction, speed_weight: float) -> Prediction:

@@ -43,7 +43,7 @@ class Arrivals:
         """By tensor: its ``grad`` while it was late."""
         self._are_put_off = False
         """Whether the optimizer has been given the others."""
-        self.when_read: Callable[[], object] | None = None
+        self._on_read: Callable[[], object] | None = None
         """Called where the script uses a late gradient; None: `write_deferred`. A method of this object is a cycle."""
 
     def write_gradients(self, num_buckets: int, *, averages: bool, scale: float | None) -> None:
@@ -112,10 +112,14 @@ class Arrivals:
         is_deferred = grad is not None and grad is self._shown.get(index)
         return self._flat_buffers.views[index] if is_deferred and index not in self._awaited else grad
 
+    def on_read(self, call: Callable[[], object]) -> None:
+        """Call ``call`` where the script uses a deferred gradient."""
+        self._on_read = call
+
     def read(self) -> None:
         """The script uses a gradient that was late."""
         if self.late:
-            (self.when_read or self.write_deferred)()
+            (self._on_read or self.write_deferred)()
 
     @property
     def _awaited(self) -> set[int]:

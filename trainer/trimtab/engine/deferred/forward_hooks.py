@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,6 @@ from torch.utils.hooks import RemovableHandle
 from trimtab_api.errors import UserError
 
 from trimtab.engine.deferred.lazy_parameters import LazyParameters, as_they_are
-from trimtab.engine.deferred.optimizer_support import partial_step_unsupported_reason
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.optimizer.stepper import OptimizerStepper
@@ -36,15 +35,10 @@ class ForwardSyncHooks:
         stepper: OptimizerStepper,
         exchanger: Exchanger,
         profiler: StepProfiler | None,
-        say: Callable[[str], None],
     ) -> None:
-        """``profiler`` is told what of a forward pass is waiting, where this rank has one.
-
-        ``say`` is told why nothing may be late, where it may not.
-        """
+        """``profiler`` is told what of a forward pass is waiting, where this rank has one."""
         self._model, self._optimizers, self._stepper, self._exchanger = model, optimizers, stepper, exchanger
-        self._optimizer, self._profiler, self._say = optimizers[0], profiler, say
-        exchanger.allows_late = self.allows_late
+        self._optimizer, self._profiler = optimizers[0], profiler
         self._hooks: list[RemovableHandle] = []
         self._settings: list[dict[str, Any]] = []
         """Of each parameter group, when the others were stepped."""
@@ -60,20 +54,11 @@ class ForwardSyncHooks:
         self._late_parameters: list[LazyParameters] = []
         """Of modules that own a late tensor, or did at this step: who goes through a module must not lose them."""
 
-    def allows_late(self) -> bool:
-        """Whether means may arrive after the optimizer's step, which then becomes several; where not, it is said."""
-        why = partial_step_unsupported_reason(self._optimizers)
-        if any(isinstance(part, torch.jit.ScriptModule) for part in self._model.modules()):
-            why = "scripted modules take no hooks"
-        if why:
-            self._say(f"{why}, so each step waits for all gradients, though some may arrive by the next forward pass")
-        return not why
-
     def begin(self) -> None:
         """The optimizer has stepped all but what is late."""
         self._is_waiting = True
         arrivals = self._exchanger.arrivals
-        arrivals.when_read = self.settle
+        arrivals.on_read(self.settle)
         arrivals.install_placeholder()  # until the script clears them
         self._settings = [_settings(group) for group in self._optimizer.param_groups]
         late = {

@@ -8,10 +8,11 @@ calls hooks of the script's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 _NAMES = (
@@ -20,6 +21,27 @@ _NAMES = (
 )
 _BY_PARAMETER = tuple(getattr(torch.optim, name) for name in _NAMES if hasattr(torch.optim, name))
 """torch's own that keep all their state by parameter; Muon is not in every torch that we run beside."""
+
+
+class PartialSteps:
+    """Tells whether a step of one model's optimizers may be taken in parts."""
+
+    def __init__(
+        self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], say: Callable[[str], None]
+    ) -> None:
+        """``say`` takes the reason, for people, where a step cannot be taken in parts."""
+        self._model, self._optimizers, self._say = model, optimizers, say
+
+    def are_possible(self) -> bool:
+        """Return whether means may arrive after the optimizer's step; hooks may be registered at any time."""
+        reason = partial_step_unsupported_reason(self._optimizers)
+        if any(isinstance(part, torch.jit.ScriptModule) for part in self._model.modules()):
+            reason = "scripted modules take no hooks"
+        if reason:
+            self._say(
+                f"{reason}, so each step waits for all gradients, though some may arrive by the next forward pass"
+            )
+        return not reason
 
 
 def partial_step_unsupported_reason(optimizers: Sequence[torch.optim.Optimizer]) -> str:

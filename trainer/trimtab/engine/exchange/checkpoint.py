@@ -49,7 +49,7 @@ def resume(engine: StepEngine, state: State) -> None:
     engine.resume(_fitting(Plan.from_json(state["plan"]), engine), state["step"])
     flat_buffers, held = engine.flat_buffers, dict(state["exchanger"])
     flat_buffers.residual.copy_(state["residual"])
-    flat_buffers.set_aside = {index: kept.to(flat_buffers.grad.device) for index, kept in state["set_aside"].items()}
+    flat_buffers.load_set_aside(state["set_aside"])
     held["summary"] = ExchangeSummary(*held["summary"])
     engine.load_state_dict(_to_device(held, flat_buffers.grad.device))
     engine.exchanger.participation.load_state_dict(state["participation"])

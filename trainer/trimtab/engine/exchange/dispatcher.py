@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 
 from torch import Tensor
@@ -15,32 +16,40 @@ from trimtab.engine.exchange.scheme_registry import Schemes
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.gather import Gradients
 from trimtab.engine.gradients.momentum_correction import clip_locally
+from trimtab.engine.gradients.participation import ParameterUsage
+from trimtab.engine.profiling.phase_timer import PhaseTimer
 from trimtab.plan.plan import Plan, elements_to_send, split_elements
-from trimtab.schedule import Iteration, Send
+from trimtab.schedule import Iteration, Schedule, Send
 from trimtab.transport.group import Group
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """What the exchange of each step uses, from one change of plan to the next."""
+
+    plan: Plan
+    schedule: Schedule
+    flat_buffers: FlatBuffers
+    buckets: Buckets
+    gradients: Gradients
+    usage: ParameterUsage
+    schemes: Schemes
+    links: tuple[Group, ...]
+    phases: PhaseTimer
 
 
 class BucketDispatcher:
     """Sends in the order of the schedule, never in that of what happens to be ready."""
 
     def __init__(
-        self,
-        flat_buffers: FlatBuffers,
-        buckets: Buckets,
-        gradients: Gradients,
-        schemes: Schemes,
-        links: Sequence[Group],
-        plan: Plan,
-        iteration: Iteration,
-        number: int,
-        step: int,
-        vote: Callable[[], Tensor],
+        self, context: StepContext, iteration: Iteration, number: int, step: int, vote: Callable[[], Tensor]
     ) -> None:
         """``number``: the iteration, as its schedule counts; ``vote`` goes with the send `consensus_send_index`."""
-        self._flat_buffers, self._buckets, self._gradients, self._schemes = flat_buffers, buckets, gradients, schemes
-        self._links, self._plan, self._step, self._vote = links, plan, step, vote
+        self._flat_buffers, self._buckets = context.flat_buffers, context.buckets
+        self._gradients, self._schemes = context.gradients, context.schemes
+        self._links, self._plan, self._step, self._vote = context.links, context.plan, step, vote
         self._sends = iteration.sends
-        self._missing = [bucket.span.last - bucket.span.first for bucket in buckets]
+        self._missing = [bucket.span.last - bucket.span.first for bucket in context.buckets]
         """By bucket: tensors whose gradient is yet to come."""
         self.consensus_send_index = iteration.consensus_send_index
         """Which of the sends carries the vote."""
@@ -63,9 +72,9 @@ class BucketDispatcher:
 
     def begin(self) -> None:
         """The forward pass has begun: send what waits, but for what carries the vote."""
-        while (index := len(self.pending_exchanges)) < self.consensus_send_index and self._sends[
-            index
-        ].bucket not in self.present:
+        while (index := len(self.pending_exchanges)) < self.consensus_send_index:
+            if self._sends[index].bucket in self.present:
+                return
             self._append()
 
     def gather(self, index: int) -> None:
@@ -89,12 +98,12 @@ class BucketDispatcher:
         self._send_ready(backward_has_ended=True)
 
     @property
-    def late(self) -> list[PendingExchange]:
-        """Of what has been sent: that which need not have arrived before the update."""
+    def deferred(self) -> list[PendingExchange]:
+        """What has been sent and may arrive after the update."""
         return [
-            f
-            for i, f in enumerate(self.pending_exchanges)
-            if f.send.arrives == "forward" and i != self.consensus_send_index
+            exchange
+            for index, exchange in enumerate(self.pending_exchanges)
+            if exchange.send.arrives == "forward" and index != self.consensus_send_index
         ]
 
     @property
@@ -111,9 +120,8 @@ class BucketDispatcher:
         while (index := len(self.pending_exchanges)) < len(self._sends):
             send = self._sends[index]
             is_present = send.bucket in self.present
-            awaits_end = (is_present and send.after == "backward") or index == self.consensus_send_index < len(
-                self._sends
-            ) - 1
+            is_early_vote = index == self.consensus_send_index < len(self._sends) - 1
+            awaits_end = (is_present and send.after == "backward") or is_early_vote
             if (is_present and self._missing[send.bucket] > 0) or (awaits_end and not backward_has_ended):
                 return
             self._append()

@@ -7,37 +7,44 @@ the plan's, never that of what happens to be ready.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from enum import Enum
 from typing import Any
 
-import torch
 from torch import Tensor
 from trimtab_api.catalogue import schedules
 from trimtab_api.errors import UserError
 
 from trimtab import schedule
 from trimtab.engine.deferred.arrivals import Arrivals
+from trimtab.engine.deferred.optimizer_support import PartialSteps
+from trimtab.engine.exchange.backward_passes import BackwardPasses
 from trimtab.engine.exchange.buckets import Buckets
-from trimtab.engine.exchange.consensus import ExchangeSummary, StepConsensus, StepFlags, compares_weights
-from trimtab.engine.exchange.dispatcher import BucketDispatcher
-from trimtab.engine.exchange.gradient_writer import GradientWriter
+from trimtab.engine.exchange.dispatcher import BucketDispatcher, StepContext
 from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
-from trimtab.engine.exchange.outcome import Outcome, non_finite_parameters
+from trimtab.engine.exchange.outcome import Outcome
+from trimtab.engine.exchange.own_report import OwnReport
 from trimtab.engine.exchange.scheme_registry import Schemes
-from trimtab.engine.exchange.weight_fingerprint import WeightFingerprint
-from trimtab.engine.gradients.autograd_hooks import BackwardHooks
+from trimtab.engine.exchange.step_exchange import StepExchange, TrainingSteps
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.gather import Gradients
 from trimtab.engine.gradients.participation import ParameterUsage
+from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.profiling.phase_timer import PhaseTimer
 from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.plan.plan import Plan
-from trimtab.schedule import Schedule
 from trimtab.sparsify.base import Sent
 from trimtab.transport.base import StepTag
 from trimtab.transport.group import Group
+
+
+class ExchangeMode(Enum):
+    """When gradients are exchanged."""
+
+    IN_BACKWARD = "during each backward pass outside of no_sync"
+    AT_OPTIMIZER = "when one of several alternating optimizers steps"
+    PER_ROUND = "at the end of a round of local steps"
 
 
 class Exchanger:
@@ -55,60 +62,54 @@ class Exchanger:
         plan: Plan,
         *,
         weights: Callable[[], Iterable[Tensor]],
-        loss_scale: Callable[[], float | None] = lambda: None,
+        scale: LossScale | None = None,
         before_backward: Callable[[int], None] = lambda _: None,
         has_message: Callable[[], bool] = lambda: False,
+        partial_steps: PartialSteps | None = None,
+        is_manual: bool = False,
         profiler: StepProfiler | None = None,
         phases: PhaseTimer | None = None,
     ) -> None:
-        """``weights`` are those that ranks compare; ``loss_scale`` is a GradScaler's, None without one.
+        """Follow ``plan``, with gradients exchanged in backward passes.
 
-        ``before_backward`` takes the index of each pass's first gradient; ``has_message``, on the communication thread,
-        says whether a message of rank 0 follows the step. ``phases`` hears of backward passes and of waiting.
+        Args:
+            flat_buffers: The gradients, residuals and parameters.
+            group: The ranks.
+            plan: What to follow first.
+            weights: Returns the weights that ranks compare now and then.
+            scale: A GradScaler's, whose factor gradients carry.
+            before_backward: Takes the index of each backward pass's first gradient.
+            has_message: True if a message of rank 0 follows the step; called on the communication thread.
+            partial_steps: Tells whether the optimizer may step some parameters later; None: it may.
+            is_manual: True if the script changes the weights by itself, as soon as ``backward()`` has returned.
+            profiler: Watches the gradients of profiled steps.
+            phases: Is told of backward passes and of waiting.
         """
         self.flat_buffers, self.group = flat_buffers, group
-        self._links = (group, *group.extra_links)
-        self._weights, self._has_message, self._before_backward = weights, has_message, before_backward
+        self.is_manual = is_manual
+        self._scale, self._partial_steps = scale, partial_steps
         self._phases = phases or PhaseTimer()
+        self._mode = ExchangeMode.IN_BACKWARD
         self.schemes = Schemes(group, flat_buffers)
         self.participation = ParameterUsage(flat_buffers.names)
-        self._gradients = Gradients(flat_buffers, self.participation, loss_scale)
+        self._gradients = Gradients(flat_buffers, self.participation, self._loss_scale)
         self.buckets = Buckets(flat_buffers, [])
-        self._schedule: Schedule = schedule.create(schedules.default, 0)
-        self._summary = ExchangeSummary()
-        self._came_late = PendingExchanges()
-        """What arrived after the step before had been told of; it is told with the present one."""
-        self._ended_at: float | None = None
-        """When the last exchange was over, by `time.perf_counter`."""
-        self.training_step = 0
-        """The first of those that the next exchange is of; a `step_tag` counts exchanges."""
-        self.num_steps = 1
-        """How many these are."""
+        self._links = (group, *group.extra_links)
+        self._schedule = schedule.create(schedules.default, 0)
+        self._report = OwnReport(group, self.participation, weights, has_message)
+        self._training_steps = TrainingSteps(first=0, num=1)
         self.adopt(plan)
         self.restart(step=0)
-        self.own_squared_norm = 0.0
-        """Of what this rank put into the last exchange that was told of."""
-        self.exchanges_in_backward = True
-        """Whether a backward pass outside of `no_sync` exchanges its gradients; else only `finish` does."""
-        self._pass: int | None = None
-        """The backward pass under way, as autograd numbers it; passes inside of one have numbers of their own."""
-        self.by_hand = False
-        """Whether the script changes the weights by itself, as soon as ``backward()`` has returned."""
-        self.accumulates = False
-        """Whether backward passes only accumulate."""
-        self.allows_late: Callable[[], bool] = lambda: True
-        """Whether the optimizer may step what a schedule lets arrive later after the rest."""
-        on_gradient = self._on_gradient if profiler is None else profiler.watched(self._on_gradient)
-        self.backward = BackwardHooks(flat_buffers.parameters, on_gradient, self._on_backward_end)
+        self.passes = BackwardPasses(flat_buffers, self, before_backward, profiler, self._phases)
 
     def close(self) -> None:
         """Let go of the parameters."""
-        self.backward.remove()
+        self.passes.close()
 
     # Plans ------------------------------------------------------------------------------------------------------
 
     def adopt(self, plan: Plan) -> None:
-        """Follow ``plan`` from the next `restart` on; moves only what waits. Nothing may be `late`."""
+        """Follow ``plan`` from the next `restart` on; moves only what waits. Nothing may be deferred."""
         buckets = Buckets(self.flat_buffers, self.flat_buffers.buffers(plan.fusion))
         self.schemes.adopt(plan, self.buckets.ranges, buckets.ranges)
         timetable = plan.timetable
@@ -121,8 +122,12 @@ class Exchanger:
         buckets.take_over(self.buckets)
         self.buckets, self._schedule = buckets, follows
         self._iteration_number = 0
-        self._summary, self._came_late = ExchangeSummary(), PendingExchanges()
+        self._report.restart()
         self.plan = plan
+
+    def enter(self, mode: ExchangeMode) -> None:
+        """Exchange gradients in ``mode`` from now on, one training step each time."""
+        self._mode, self._training_steps = mode, TrainingSteps(self.training_step, num=1)
 
     def leave_averages(self) -> None:
         """Hold what an update would have made of what is held, for what comes next takes all of that as it is."""
@@ -130,201 +135,172 @@ class Exchanger:
             self.buckets.to_means()
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is carried from step to step under the present plan, but for residuals."""
+        """Return all that is carried from step to step under the present plan, but for residuals."""
         return {
             "iteration": self._iteration_number,
-            "summary": self._summary,
+            "summary": self._report.summary,
             "buckets": self.buckets.state_dict(),
             "schemes": self.schemes.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`, between steps and under the same plan."""
-        self._iteration_number, self._summary = state["iteration"], state["summary"]
+        """Load what `state_dict` returned, between steps and under the same plan."""
+        self._iteration_number = state["iteration"]
+        self._report.restart(state["summary"])
         self.buckets.load_state_dict(state["buckets"])
         self.schemes.load_state_dict(state["schemes"])
         self.restart(self.step_tag.step, self.step_tag.trial)
 
-    # Filling and sending ----------------------------------------------------------------------------------------
+    # The step under way -----------------------------------------------------------------------------------------
 
     def restart(self, step: int, trial: int = 0) -> None:
         """Begin ``step``, of a trial where that has a number; what has been done of a step is forgotten."""
-        self.step_tag = StepTag(step, self.plan.version, trial)
+        tag = StepTag(step, self.plan.version, trial)
         for link in self._links:
-            link.step_tag = self.step_tag
-        self.outcome: Outcome | None = None
-        """What the step's exchange brought, once it is finished."""
-        self._refusal: UserError | None = None
-        """Why the step cannot be finished: gradients are neither a rank's own nor the mean."""
+            link.step_tag = tag
         self._gradients.restart()
-        self._iteration = self._schedule.iteration(self._iteration_number)
-        self.sending = BucketDispatcher(
+        context = StepContext(
+            self.plan,
+            self._schedule,
             self.flat_buffers,
             self.buckets,
             self._gradients,
+            self.participation,
             self.schemes,
             self._links,
-            self.plan,
-            self._iteration,
-            self._iteration_number,
-            step,
-            self._vote,
+            self._phases,
         )
+        self._step = StepExchange(context, self._iteration_number, tag, self._flags)
 
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Backward passes inside only accumulate."""
-        before, self.accumulates = self.accumulates, True
-        try:
-            yield
-        finally:
-            self.accumulates = before
+    def _flags(self) -> Tensor:
+        return self._report.flags(self._step, self._training_steps)
+
+    @property
+    def step_tag(self) -> StepTag:
+        """Step, plan version and trial under way; the step counts exchanges."""
+        return self._step.step_tag
+
+    @property
+    def training_step(self) -> int:
+        """The first training step that the next exchange is of."""
+        return self._training_steps.first
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What the step's exchange brought, once it is finished."""
+        return None if self._step.finished is None else self._step.finished.outcome
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """The gradients of the finished step, some of which may be `deferred`."""
+        assert self._step.finished is not None
+        return self._step.finished.arrivals
+
+    @property
+    def dispatcher(self) -> BucketDispatcher:
+        """The sends of the present step."""
+        return self._step.dispatcher
 
     @property
     def pending_exchanges(self) -> PendingExchanges:
         """The exchanges of the present step, as far as they have been sent."""
-        return self.sending.pending_exchanges
+        return self._step.pending
+
+    @property
+    def exchanges_in_backward(self) -> bool:
+        """True if a backward pass outside of `no_sync` exchanges its gradients; else only `finish` does."""
+        return self._mode is ExchangeMode.IN_BACKWARD
 
     @property
     def is_mid_step(self) -> bool:
-        """Whether gradients of the present step have been sent."""
+        """True if gradients of the present step have been sent."""
         return self._gradients.has_begun
 
+    def count_from(self, training_step: int) -> None:
+        """Take the next exchange for one of that training step."""
+        self._training_steps = replace(self._training_steps, first=training_step)
+
+    def cover_steps(self, num_steps: int) -> None:
+        """Take the next exchange for one of so many training steps, those of a round."""
+        self._training_steps = replace(self._training_steps, num=num_steps)
+
+    # Filling and sending ----------------------------------------------------------------------------------------
+
     def begin(self) -> None:
-        """A forward pass of training has begun: send what has waited for the present step."""
+        """Send what has waited for the present step: a forward pass of training has begun."""
         if self.exchanges_in_backward and not self.is_mid_step and self.outcome is None and self.step_tag.trial == 0:
-            self.sending.begin()
+            self.dispatcher.begin()
 
-    def _on_gradient(self, index: int) -> None:
-        try:
-            if (number := torch._C._current_graph_task_id()) != self._pass:
-                self._pass = number
-                self._phases.enter("backward")
-                self._before_backward(index)
-            self._gradients.check_not_gathered(index)
-        except UserError as refusal:
-            self._refusal = refusal  # should the script go on in spite of it
-            raise
-        if self.accumulates or not self.exchanges_in_backward:
-            return
-        self._gradients.begin()
-        self.sending.gather(index)
+    def _loss_scale(self) -> float | None:
+        is_of_gradients = self._mode is not ExchangeMode.PER_ROUND  # updates of local steps carry none
+        return self._scale.get() if self._scale is not None and is_of_gradients else None
 
-    def _on_backward_end(self) -> None:
-        self._phases.enter("forward")
-        if self._gradients.has_begun and not self.accumulates:
+    def check_gradient(self, index: int) -> None:
+        """Raise `UserError` if tensor ``index``'s gradient has been sent already: a gradient comes once a step."""
+        self._gradients.check_not_gathered(index)
+
+    def refuse(self, refusal: UserError) -> None:
+        """Finish no step with the gradients of this pass: they are neither the rank's own nor the mean."""
+        self._step.refusal = refusal
+
+    def take_gradient(self, index: int) -> None:
+        """Send what tensor ``index``'s gradient completes, if gradients are exchanged in backward passes."""
+        if self.exchanges_in_backward:
+            self._gradients.begin()
+            self.dispatcher.gather(index)
+
+    def end_pass(self) -> None:
+        """Finish the exchange, if it has begun: a backward pass has ended."""
+        if self._gradients.has_begun:
             self.finish()
 
-    def tell(self, loss: float | None) -> None:
-        """The loss of the step or round whose exchange is over, for the next vote to carry."""
-        self._summary = replace(self._summary, loss=loss)
+    @property
+    def own_squared_norm(self) -> float:
+        """Squared norm of what this rank put into the last exchange that was reported."""
+        return self._report.own_squared_norm
 
-    def _vote(self) -> Tensor:
-        """This rank's part of what all agree on; on the communication thread, once all buckets are compressed."""
-        before = self.own_squared_norm = self.sending.squared_norm_before
-        vote = StepFlags(
-            finite=before - before == 0,  # neither infinite nor not a number
-            step_tag=self.step_tag,
-            num_steps=self.num_steps,
-            has_message=self._has_message(),
-            participation_changed=self.participation.changed,
-            before=self._summary,
-        )
-        compares = self.step_tag.trial == 0 and compares_weights(self.training_step, self.num_steps)
-        weights = WeightFingerprint.of(self._weights()) if compares else None
-        return vote.encode(self.group.rank, self.group.size, weights)
+    def report_loss(self, loss: float | None) -> None:
+        """Have the next vote carry the loss of the step or round whose exchange is over."""
+        self._report.add_loss(loss)
 
     # Finishing --------------------------------------------------------------------------------------------------
 
     def finish(self) -> Outcome:
-        """Send what is left (parameters that this step did not use still flush their residual) and wait for all.
+        """Send what is left, wait for all that the optimizer needs, and write the gradients that it is to see.
 
-        Raises `UserError` where a backward pass has begun and not ended, for its gradients are not whole, and where
-        one was refused.
+        Raises:
+            UserError: A backward pass was refused, or has begun and not ended: its gradients are not whole.
         """
-        if self._refusal is not None:
-            raise self._refusal
-        if self.outcome is not None:
+        if self.outcome is not None and self._step.refusal is None:
             return self.outcome
-        if self._gradients.has_begun and self.backward.is_inside:
-            raise UserError(
-                "the last pass ended with an exception after part of its gradients were sent, so the step cannot be"
-                " finished; let the exception end this rank",
-                field="backward",
-            )
-        self._gradients.begin()
-        self.sending.finish()
-        self._phases.enter("exposed")
-        late = self.sending.late
-        late = late if late and self._may_be_late else []
-        due = PendingExchanges(
-            pending_exchange for pending_exchange in self.pending_exchanges if pending_exchange not in late
-        )
-        due.wait()
-        self._phases.enter("other")
-        consensus = None
-        if due:
-            vote = self.pending_exchanges[self.sending.consensus_send_index].handle.wait().vote
-            last_step = self.training_step + self.num_steps - 1
-            consensus = StepConsensus.decode(vote, self.group.size, self.step_tag, self.num_steps, last_step)
-            if consensus.participation_changed:
-                self.participation.agree(self.group)
-        is_finite = consensus is None or consensus.finite
-        names = (
-            () if is_finite else non_finite_parameters(self.flat_buffers, self.pending_exchanges, self.plan.is_dense)
-        )
-        frozen = (
-            frozenset[int]() if self.plan.local_steps else self.flat_buffers.frozen
-        )  # ranks' weights part in a round
-        number = self._iteration_number
-        self._writer = GradientWriter(
-            self.flat_buffers, self.buckets, self.pending_exchanges, self._iteration, number, frozen
-        )
-        late, unused = late if is_finite else [], self.participation.unused
-        self.arrivals = Arrivals(self.flat_buffers, self._writer, late, unused, self._phases)
-        """Of a finished step: what becomes of what is `late`."""
-        told, self._came_late = PendingExchanges((*self._came_late, *due)), PendingExchanges()
-        sent = PendingExchanges(self.pending_exchanges)
-        self.outcome = Outcome(consensus, told, self._iteration.update is not None, names, sent)
-        self._write_gradients(is_finite)
-        return self.outcome
+        self._step.send_rest(is_inside_backward=self.passes.is_inside)
+        may_defer = bool(self.dispatcher.deferred) and self._may_defer
+        finished = self._step.wait(self._training_steps, self._report.came_late, may_defer=may_defer)
+        self._step.write_gradients(to_zero=self.is_manual)  # no weight moves by a dropped step, whoever takes it
+        return finished.outcome
 
     @property
-    def _may_be_late(self) -> bool:
-        """Whether means may arrive after the update: not in a trial, nor for a GradScaler, the script or a round."""
-        is_of_script = self.by_hand or self._gradients.scale or self.step_tag.trial
-        return not is_of_script and self.exchanges_in_backward and self.allows_late()
-
-    def _write_gradients(self, finite: bool) -> None:
-        """Make every ``grad`` what the optimizer is to see."""
-        scale = self._gradients.scale
-        if finite:
-            self.arrivals.write_gradients(len(self.buckets), averages=self._schedule.averages, scale=scale)
-            if scale is not None and self._iteration.update is None:
-                self.flat_buffers.bind_gradients()  # to zeros: a scaler that sees none refuses to go on
-        elif scale is None:
-            self.flat_buffers.release_gradients(to_zero=self.by_hand)  # no weight moves, whoever steps it
-        else:
-            self.flat_buffers.grad.fill_(float("inf"))  # for the scaler of every rank to see, and to back off alike
+    def _may_defer(self) -> bool:
+        """True if means may arrive after the update: not in a trial, nor for a GradScaler, the script or a round."""
+        is_of_script = self.is_manual or self._gradients.scale or self.step_tag.trial
+        if is_of_script or not self.exchanges_in_backward:
+            return False
+        return self._partial_steps is None or self._partial_steps.are_possible()
 
     def late(self, tensors: Collection[int] | None = None) -> list[PendingExchange]:
-        """Of a finished step: what is to be handed out of ``tensors`` (None: all) before it can be committed."""
-        return [] if self.outcome is None else self.arrivals.due(tensors)
+        """Return what of ``tensors`` (None: all) has yet to be written before the finished step can be committed."""
+        return self._step.deferred(tensors)
 
     def commit(self) -> None:
         """Keep the step: what became of each bucket, and what schemes and sparsifiers learned."""
-        self.flat_buffers.commit_residuals(
-            [(pending_exchange.span.start, pending_exchange.span.stop) for pending_exchange in self.pending_exchanges]
-        )
-        self._writer.commit()
-        sent = zip(self.pending_exchanges, self.pending_exchanges.wait(), strict=True)
-        self.schemes.commit(
-            self.plan,
-            [Sent(pending_exchange.span.start, pending_exchange.span.stop, e.sent) for pending_exchange, e in sent],
-        )
-        if self.pending_exchanges:
-            self._summary = replace(self.pending_exchanges.summary(self._ended_at), loss=self._summary.loss)
-        self._came_late = self.arrivals.completed_late
+        finished, pending = self._step.finished, self.pending_exchanges
+        assert finished is not None
+        self.flat_buffers.commit_residuals([(exchange.span.start, exchange.span.stop) for exchange in pending])
+        finished.writer.commit()
+        brought = zip(pending, pending.wait(), strict=True)
+        sent = [Sent(exchange.span.start, exchange.span.stop, result.sent) for exchange, result in brought]
+        self.schemes.commit(self.plan, sent)
+        self._report.committed(pending, finished)
         self._iteration_number += 1
         self._next_step()
 
@@ -333,15 +309,22 @@ class Exchanger:
 
         The schedule's iteration comes again: had it passed, what it was to send would be missing from its update.
         """
-        self._summary = ExchangeSummary()
         self.schemes.discard()
-        for pending_exchange in self.pending_exchanges:
-            pending_exchange.forget_non_finite()
+        for exchange in self.pending_exchanges:
+            exchange.forget_non_finite()
+        self._report.dropped(self.pending_exchanges)
         self._next_step()
 
+    def discard(self) -> None:
+        """Forget what was exchanged for the step, which begins anew; every rank calls it together."""
+        tag, training_step = self.step_tag, self.training_step
+        self.finish()
+        self.pending_exchanges.wait()
+        self.drop()
+        self.restart(tag.step, tag.trial)
+        self.count_from(training_step)
+
     def _next_step(self) -> None:
-        if self.pending_exchanges:
-            self._ended_at = self.pending_exchanges.ended_at
         if self.step_tag.trial == 0:
-            self.training_step += self.num_steps
+            self.count_from(self.training_step + self._training_steps.num)
         self.restart(self.step_tag.step + 1, self.step_tag.trial)

@@ -10,7 +10,7 @@ step commits (nothing is ever rolled back).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +89,7 @@ class FlatBuffers:
         self.next_residual = torch.zeros_like(self.grad)
         self.set_aside: dict[int, Tensor] = {}
         """By index, residuals of frozen tensors: nothing of them is sent until the tensor learns again."""
-        self.move_frozen_residual: set[int] = set()
+        self._frozen_in_round: set[int] = set()
         """Frozen tensors, by index, that local steps had moved in this round: they are exchanged with it once more."""
         self.views = self.views_of(self.grad)
 
@@ -120,7 +120,15 @@ class FlatBuffers:
     def frozen(self) -> frozenset[int]:
         """Tensors, by index, that do not learn at present, nor have in this round."""
         still = frozenset(index for index, each in enumerate(self.parameters) if not each.requires_grad)
-        return still - self.move_frozen_residual
+        return still - self._frozen_in_round
+
+    def note_frozen_in_round(self, indices: set[int]) -> None:
+        """Take these frozen tensors for ones that learn, until the next call: local steps have moved them."""
+        self._frozen_in_round = indices
+
+    def load_set_aside(self, residuals: Mapping[int, Tensor]) -> None:
+        """Set aside these residuals of frozen tensors, by index, and no others."""
+        self.set_aside = {index: residual.to(self.device) for index, residual in residuals.items()}
 
     def follow_freezing(self) -> None:
         """Set residuals of frozen tensors aside, and take up those of tensors that learn again.

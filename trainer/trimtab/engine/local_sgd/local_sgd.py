@@ -53,6 +53,10 @@ class LocalSgd:
         self.num_taken = 0
         torch._foreach_copy_(self._anchors, list[Tensor](self._flat_buffers.parameters))
 
+    def last(self, num_steps: int) -> None:
+        """Have this round and the next ones last so many steps."""
+        self.num_steps = num_steps
+
     def count_step(self) -> None:
         """A step of the round has been taken."""
         if self.num_taken == 0:
@@ -118,7 +122,7 @@ class LocalSgd:
         flat_buffers = self._flat_buffers
         learned = self._learning if self.num_taken > 0 else set[int]()
         trains = [each.requires_grad for each in flat_buffers.parameters]
-        flat_buffers.move_frozen_residual = {index for index in learned if not trains[index]}
+        flat_buffers.note_frozen_in_round({index for index in learned if not trains[index]})
         ranges = zip(self.began_at(), flat_buffers.views, flat_buffers.parameters, strict=True)
         for index, (began_at, view, parameter) in enumerate(ranges):
             parameter.grad = None

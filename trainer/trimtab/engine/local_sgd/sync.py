@@ -1,92 +1,102 @@
-"""Where rounds of local steps begin and end: at weights that a script loads, and with an exchange of updates.
+"""Training by rounds of local steps: every rank steps by itself, and at a round's end updates are exchanged.
 
+A round begins at weights that all ranks have in common: those of the last exchange, or weights that a script loads.
 Updates cross now or under the next round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
-from trimtab.engine.gradients.flat_buffers import FlatBuffers
+from trimtab.engine.gradient_sync import GradientSync
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.local_sgd.buffer_sync import average_buffers
 from trimtab.engine.local_sgd.local_sgd import LocalSgd
+from trimtab.engine.local_sgd.overlapped import OverlappedLocalSgd
 from trimtab.engine.optimizer.loss_scale import LossScale
+from trimtab.engine.profiling.profiler import StepProfiler
+from trimtab.engine.sync_mode import SyncMode
 from trimtab.plan.plan import ANNOUNCE_STEPS_BEFORE_SYNC, Plan
 
 
-class RoundExchange:
-    """Ends the rounds of one engine, and has them begin at weights that the script loads between two of them."""
+class LocalSgdSync(SyncMode):
+    """The rounds of one engine; `local` is None while the plan has none."""
 
     def __init__(
         self,
         model: nn.Module,
-        flat_buffers: FlatBuffers,
         exchanger: Exchanger,
-        finish: Callable[[], Outcome],
-        present: Callable[[], LocalSgd | None],
+        gradient_sync: GradientSync,
+        *,
         scale: LossScale,
         plan_ahead: Callable[[], Callable[[], Plan | None]],
-        adopt: Callable[[Plan], None],
+        profiler: StepProfiler | None,
     ) -> None:
-        """``finish`` waits for the exchange, and commits or drops it; ``present`` gives the rounds of the plan.
+        """Updates are exchanged as gradients are, by ``gradient_sync``; ranks agree on ``scale`` where a round ends.
 
-        Ranks agree on ``scale`` where a round ends.
-        ``plan_ahead`` begins to tell all ranks of rank 0's new plan, which its result waits for; ``adopt`` follows one
-        within a round.
+        ``plan_ahead`` begins to tell all ranks of rank 0's new plan, which its result waits for.
         """
-        self._model, self._flat_buffers, self._exchanger, self._finish, self._scale = (
-            model,
-            flat_buffers,
-            exchanger,
-            finish,
-            scale,
-        )
-        self._present, self._plan_ahead, self._adopt = present, plan_ahead, adopt
+        self.local: LocalSgd | None = None
+        """The round under way, while the plan has local steps."""
+        self._model, self._exchanger, self._gradient_sync = model, exchanger, gradient_sync
+        self._scale, self._plan_ahead, self._profiler = scale, plan_ahead, profiler
+        self._flat_buffers = exchanger.flat_buffers
         self._told: Callable[[], Plan | None] | None = None
         """Waits for the plan, if any, that rank 0 tells of before the present round is exchanged."""
         parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
         loaded = ModuleHook(self._loaded)
         self._handles = [part.register_load_state_dict_post_hook(loaded) for part in parts]
 
+    def enter(self, plan: Plan) -> None:
+        """Begin the rounds of ``plan`` at the present weights, which all ranks have in common; or none."""
+        rounds = OverlappedLocalSgd if plan.overlaps_rounds else LocalSgd
+        self.local = rounds(self._flat_buffers, plan.local_steps) if plan.local_steps else None
+
     def close(self) -> None:
         """Let go of the model."""
         for handle in self._handles:
             handle.remove()
 
-    def _loaded(self, *_: object) -> None:
-        """The script has loaded weights, as every rank does. They are no update, of which compression sends a part.
+    def before_optimizer(self, optimizer: torch.optim.Optimizer | None) -> Outcome:
+        """See `SyncMode.before_optimizer`; a local step takes this rank's own gradients as they are."""
+        names = () if self._scale.is_scaling else self._round.non_finite_gradients()
+        return Outcome.of_local_step(names)
 
-        Within a round they cannot be told from one: a script that evaluates averaged weights loads its own again.
-        """
-        local = self._present()
-        if local is not None and not local.is_under_way:
-            local.set_anchor()
-
-    def stepped(self, local: LocalSgd) -> None:
-        """A local step has ended that was not the round's last."""
-        is_told = self._exchanger.plan.accepts_early_announcement and not self._exchanger.step_tag.trial
-        if is_told and local.num_steps - local.num_taken == ANNOUNCE_STEPS_BEFORE_SYNC:
-            self._told = self._plan_ahead()
-
-    def end(self, local: LocalSgd) -> Outcome:
-        """End a round that another follows, under which its updates may cross."""
-        outcome = self._exchange(local)
+    def after_optimizer(self, outcome: Outcome) -> Outcome:
+        """See `SyncMode.after_optimizer`; the last step of a round ends with the exchange of its update."""
+        local, plan = self._round, self._exchanger.plan
+        local.count_step()
+        if not local.is_round_over:
+            may_be_told = plan.accepts_early_announcement and not self._exchanger.step_tag.trial
+            if may_be_told and local.num_steps - local.num_taken == ANNOUNCE_STEPS_BEFORE_SYNC:
+                self._told = self._plan_ahead()
+            return outcome
+        ended = self._exchange(local)
         if self._exchanger.plan.overlaps_rounds:
-            self._exchanger.sending.begin_round()
-        return outcome
+            self._exchanger.dispatcher.begin_round()
+        return replace(ended, non_finite=ended.non_finite or outcome.non_finite)
 
-    def flush(self, local: LocalSgd) -> Outcome | None:
+    def synchronize(self) -> None:
+        """See `SyncMode.synchronize`: gradients are this rank's own."""
+
+    def discard(self) -> None:
+        """See `SyncMode.discard`: nothing was exchanged."""
+
+    def compared_weights(self) -> Iterable[Tensor]:
+        """See `SyncMode.compared_weights`: those with which the round began."""
+        return [self._round.anchor]
+
+    def flush(self) -> Outcome | None:
         """Exchange all that local steps have made and the anchor does not have; None where there is nothing."""
         outcome = None
-        while local.is_under_way:
-            before, outcome = outcome, self._exchange(local)
+        while self.local is not None and self.local.is_under_way:
+            before, outcome = outcome, self._exchange(self.local)
             if before is not None:
                 outcome = replace(outcome, non_finite=before.non_finite or outcome.non_finite)
         if outcome is None:
@@ -96,18 +106,39 @@ class RoundExchange:
         self._flat_buffers.release_gradients()
         return outcome
 
-    def stash(self, local: LocalSgd | None) -> None:
-        """Before a trial: ranks' weights are alike, without what is under way, until that is loaded again."""
-        if local is not None and self._exchanger.plan.overlaps_rounds:
+    def stash(self) -> None:
+        """Before a trial: make ranks' weights alike, without what is under way, until that is loaded again."""
+        if self.local is not None and self._exchanger.plan.overlaps_rounds:
             self.cancel_in_flight()
-            local.rollback()
+            self.local.rollback()
             self._exchanger.buckets.clear()
 
     def cancel_in_flight(self) -> None:
-        """Nothing is to come of what is under way: its trial has been undone, or the session is over."""
+        """Have nothing come of what is under way: its trial has been undone, or the session is over."""
         if self._exchanger.plan.overlaps_rounds:
             self._exchanger.pending_exchanges.wait()
             self._exchanger.schemes.discard()
+
+    @property
+    def _round(self) -> LocalSgd:
+        assert self.local is not None, "the plan has local steps"
+        return self.local
+
+    def _loaded(self, *_: object) -> None:
+        """Begin the round at weights that the script has loaded, as every rank does: they are no update.
+
+        Within a round they cannot be told from one: a script that evaluates averaged weights loads its own again.
+        """
+        if self.local is not None and not self.local.is_under_way:
+            self.local.set_anchor()
+
+    def _adopt(self, plan: Plan) -> None:
+        """Exchange the round under way by ``plan``, whose rounds follow; what is held back stays, in its unit."""
+        self._exchanger.adopt(plan)
+        self._exchanger.restart(self._exchanger.step_tag.step)
+        self._round.last(plan.local_steps)
+        if self._profiler is not None:
+            self._profiler.restart()
 
     def _exchange(self, local: LocalSgd) -> Outcome:
         told, self._told = self._told, None
@@ -115,11 +146,11 @@ class RoundExchange:
             self._adopt(plan)
         made, overlaps = local.num_taken, self._exchanger.plan.overlaps_rounds
         if not overlaps:
-            self._exchanger.num_steps = made
+            self._exchanger.cover_steps(made)
         local.put_updates()
-        outcome = self._finish()
+        outcome = self._gradient_sync.finish_exchange()
         if overlaps:
-            self._exchanger.num_steps = made  # of the exchange after this one, which is theirs
+            self._exchanger.cover_steps(made)  # of the exchange after this one, which is theirs
         if outcome.is_finite:
             if (outer := self._exchanger.schemes.outer) is not None:
                 outer.take()

@@ -38,7 +38,7 @@ class PendingStep:
         """Of the weights, added up, when the last backward pass began."""
         self._weights: WeightFingerprint | None = None
         """The weights then; known only where the pass before it had been without a step."""
-        self.is_left = False
+        self._is_left = False
         """Whether, within a round, the script has asked for a batch after the last pass, and taken no step."""
         self.settle()
 
@@ -49,18 +49,22 @@ class PendingStep:
         self.is_pending = False
         """Whether one of them was outside of `no_sync`."""
 
+    def leave(self) -> None:
+        """Note that, within a round, the script has asked for a batch after a pass, and taken no step."""
+        self._is_left = True
+
     def pass_begins(self, index: int) -> None:
         """A backward pass has given tensor ``index``'s gradient, its first.
 
         Raises `UserError` where weights have changed without a step, or gradients of an exchange are still there.
         """
         self.has_begun = True
-        if self._alternating_optimizers or self._num_passes == self._exchanger.backward.num_ended:
+        if self._alternating_optimizers or self._num_passes == self._exchanger.passes.num_ended:
             return  # in the latter case it is inside of another, as checkpointing has them
-        self._num_passes = self._exchanger.backward.num_ended
+        self._num_passes = self._exchanger.passes.num_ended
         if self.is_pending:
             self.check_weights()
-        was_left, self.is_left = self.is_left, False
+        was_left, self._is_left = self._is_left, False
         if was_left and not self._is_cleared(index):
             raise self._refusal(index, "was left in the backward pass before")
         if self._exchanger.outcome is not None:
@@ -69,7 +73,7 @@ class PendingStep:
             self.discard()
         self._versions = self._present_versions()
         self._weights = WeightFingerprint.of(self._parameters) if self.is_pending else None
-        self.is_pending = self.is_pending or not self._exchanger.accumulates
+        self.is_pending = self.is_pending or not self._exchanger.passes.accumulates
 
     def _refusal(self, index: int, what: str) -> UserError:
         return UserError(
@@ -86,22 +90,15 @@ class PendingStep:
         What rank 0 has to say after that exchange it says after the next.
         """
         if not self._alternating_optimizers:
-            step_tag, training_step = self._exchanger.step_tag, self._exchanger.training_step
-            self._exchanger.finish()
-            self._drop()
-            self._exchanger.restart(step_tag.step, step_tag.trial)
-            self._exchanger.training_step = training_step
+            self._exchanger.discard()
             self.num_discarded += 1
 
     def forget(self) -> None:
         """Have nothing under way of a step that was thrown away, for another plan cuts the memory that it writes to."""
         if self._exchanger.outcome is not None:
-            self._drop()
+            self._exchanger.pending_exchanges.wait()
+            self._exchanger.drop()
         self.settle()
-
-    def _drop(self) -> None:
-        self._exchanger.pending_exchanges.wait()
-        self._exchanger.drop()
 
     def check_weights(self) -> None:
         """Raise `UserError` where they have changed since the last backward pass began, in which nothing steps them.

@@ -91,7 +91,7 @@ class StepLifecycle:
         if engine is not None and engine.local is not None and engine.pending_step.is_pending:
             engine.pending_step.check_weights()
             outcome = self._end_local_step(engine)
-            engine.pending_step.is_left = True
+            engine.pending_step.leave()
             self._stepped(outcome, None, None)
 
     def _end_local_step(self, engine: StepEngine) -> Outcome:
