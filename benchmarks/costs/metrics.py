@@ -12,7 +12,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 from run_lines import DECISION, STEP
-from trimtab.engine.profiling.phase_timer import PHASES, PhaseTimer
+from trimtab.engine.phase_timer import PHASES, PhaseTimer
 from trimtab.records.recorder import Recorder
 from trimtab.records.run_directory import RunDirectory
 from trimtab.status.metrics import RunMetrics

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from trimtab.engine.exchange.outer_optimizer import OuterOptimizer
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
-from trimtab.engine.local_sgd.outer_optimizer import OuterOptimizer
 
 
 def test_a_frozen_tensor_begins_again_without_velocity() -> None:

@@ -12,8 +12,8 @@ from kit.rank_pool import RankPool
 from kit.training import slow_exchanges, toy_schedules
 from kit.training.engines import engine_of
 from torch import Tensor, nn
-from trimtab.engine.deferred import optimizer_support as stepped_in_parts
-from trimtab.engine.profiling.phase_timer import PHASES, PhaseTimer
+from trimtab.engine.optimizer import partial_steps as stepped_in_parts
+from trimtab.engine.phase_timer import PHASES, PhaseTimer
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session.session import Session

@@ -11,7 +11,7 @@ from kit.training.late_ranks import LATE, STEPS, Script, assert_as_wait_free, pl
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from trimtab.engine.deferred.optimizer_support import partial_step_unsupported_reason
+from trimtab.engine.optimizer.partial_steps import partial_step_unsupported_reason
 
 
 class GlobalNorm(torch.optim.SGD):

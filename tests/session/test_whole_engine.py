@@ -23,7 +23,7 @@ from kit.training import toy_schedules
 from kit.training.engines import engine_of
 from kit.training.exchanging_rank import PLANNED, assert_same, timetable_drawn
 from torch import Tensor, nn
-from trimtab.engine.exchange import checkpoint as carried_state
+from trimtab.engine import checkpoint as carried_state
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session.session import Session

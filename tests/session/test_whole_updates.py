@@ -18,7 +18,7 @@ from kit.rank_pool import RankPool
 from kit.training.engines import engine_of
 from kit.training.exchanging_rank import CUTS, NUM_ELEMENTS, SHAPES, Rank
 from torch import Tensor, nn
-from trimtab.engine.exchange import checkpoint as carried_state
+from trimtab.engine import checkpoint as carried_state
 from trimtab.papers.deft import queues
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
 from trimtab.engine.deferred.forward_hooks import ForwardSyncHooks
-from trimtab.engine.deferred.optimizer_support import PartialSteps
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.optimizer.alternating import only_parameters_of
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.engine.optimizer.pending_step import PendingStep
+from trimtab.engine.optimizer.partial_steps import PartialSteps
+from trimtab.engine.pending_step import PendingStep
 from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.engine.sync_mode import SyncMode
 

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from trimtab.engine.deferred.forward_hooks import ForwardSyncHooks
-from trimtab.engine.deferred.optimizer_support import PartialSteps
 from trimtab.engine.exchange.exchanger import ExchangeMode, Exchanger
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.exchange.proxy_parameters import ProxyParameters
@@ -26,9 +25,10 @@ from trimtab.engine.local_sgd.second_moments import SecondMoments
 from trimtab.engine.local_sgd.sync import LocalSgdSync
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.manual import ManualOptimizer
-from trimtab.engine.optimizer.pending_step import PendingStep
+from trimtab.engine.optimizer.partial_steps import PartialSteps
 from trimtab.engine.optimizer.stepper import OptimizerStepper
 from trimtab.engine.parameter_checks import check_backward_reached, check_parameters_are_known, learning_rate_of
+from trimtab.engine.pending_step import PendingStep
 from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.engine.refused_plans import refuse_for_steps, refuse_waiting_gradients
 from trimtab.engine.sync_mode import SyncMode

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import load_job_file
 
-from trimtab.engine.profiling.phase_timer import Phase
+from trimtab.engine.phase_timer import Phase
 from trimtab.environment.job_secret import secret_of
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.plan.names import DDP_HOOK_VARIABLE, DDP_HOOKS

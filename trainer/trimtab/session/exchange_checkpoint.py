@@ -20,7 +20,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.checkpoint import rank_files
 from trimtab.checkpoint.rank_files import RankFile
-from trimtab.engine.exchange import checkpoint as carried_state
+from trimtab.engine import checkpoint as carried_state
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan.plan import Plan
 from trimtab.session.announcements import ControlMessages

@@ -32,11 +32,11 @@ from trimtab.engine.exchange.consensus import PlanMismatchError
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.local_sgd.state_watch import StateWatch
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.engine.optimizer.step_lifecycle import StepLifecycle
 from trimtab.engine.optimizer.stepper import as_list, warning_of_scheduler
-from trimtab.engine.profiling.phase_timer import Phase
+from trimtab.engine.phase_timer import Phase
 from trimtab.engine.same_model import check_models_are_alike
 from trimtab.engine.step_engine import StepEngine
+from trimtab.engine.step_lifecycle import StepLifecycle
 from trimtab.environment.own_process import only_in_this_process
 from trimtab.kernels.warm_up import warm_up
 from trimtab.plan.plan import Plan

@@ -12,7 +12,7 @@ from torch import Tensor
 from trimtab.control.types import NetworkView, StepReport
 from trimtab.engine.exchange.consensus import StepConsensus
 from trimtab.engine.exchange.outcome import Outcome
-from trimtab.engine.profiling.phase_timer import Phase
+from trimtab.engine.phase_timer import Phase
 from trimtab.plan.plan import Plan
 
 

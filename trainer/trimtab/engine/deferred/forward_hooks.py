@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -22,7 +22,13 @@ from trimtab.engine.deferred.lazy_parameters import LazyParameters, as_they_are
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.optimizer.stepper import OptimizerStepper
-from trimtab.engine.profiling.profiler import StepProfiler
+
+
+class ProfilesForward(Protocol):
+    """Profiles forward passes."""
+
+    def left_out(self) -> contextlib.AbstractContextManager[None]:
+        """Leave what is done inside out of the pass's time."""
 
 
 class ForwardSyncHooks:
@@ -34,7 +40,7 @@ class ForwardSyncHooks:
         optimizers: Sequence[torch.optim.Optimizer],
         stepper: OptimizerStepper,
         exchanger: Exchanger,
-        profiler: StepProfiler | None,
+        profiler: ProfilesForward | None,
     ) -> None:
         """``profiler`` is told what of a forward pass is waiting, where this rank has one."""
         self._model, self._optimizers, self._stepper, self._exchanger = model, optimizers, stepper, exchanger

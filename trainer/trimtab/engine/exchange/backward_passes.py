@@ -11,8 +11,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.engine.gradients.autograd_hooks import BackwardHooks
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
-from trimtab.engine.profiling.phase_timer import PhaseTimer
-from trimtab.engine.profiling.profiler import StepProfiler
+from trimtab.engine.phase_timer import PhaseTimer
 
 
 class TakesGradients(Protocol):
@@ -31,6 +30,13 @@ class TakesGradients(Protocol):
         """Finish the exchange, if it has begun: a backward pass outside of `no_sync` has ended."""
 
 
+class WatchesGradients(Protocol):
+    """Profiles backward passes."""
+
+    def watched(self, on_gradient: Callable[[int], None]) -> Callable[[int], None]:
+        """Return ``on_gradient`` with the time of each call noted."""
+
+
 class BackwardPasses:
     """Watches the backward passes over one set of flat buffers."""
 
@@ -39,7 +45,7 @@ class BackwardPasses:
         flat_buffers: FlatBuffers,
         exchanger: TakesGradients,
         before_backward: Callable[[int], None],
-        profiler: StepProfiler | None,
+        profiler: WatchesGradients | None,
         phases: PhaseTimer,
     ) -> None:
         """``before_backward`` takes the index of each pass's first gradient, and may refuse the pass."""

@@ -17,9 +17,8 @@ from trimtab_api.catalogue import schedules
 from trimtab_api.errors import UserError
 
 from trimtab import schedule
-from trimtab.engine.deferred.arrivals import Arrivals
-from trimtab.engine.deferred.optimizer_support import PartialSteps
-from trimtab.engine.exchange.backward_passes import BackwardPasses
+from trimtab.engine.exchange.arrivals import Arrivals
+from trimtab.engine.exchange.backward_passes import BackwardPasses, WatchesGradients
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.exchange.dispatcher import BucketDispatcher, StepContext
 from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
@@ -31,8 +30,8 @@ from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.gather import Gradients
 from trimtab.engine.gradients.participation import ParameterUsage
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.engine.profiling.phase_timer import PhaseTimer
-from trimtab.engine.profiling.profiler import StepProfiler
+from trimtab.engine.optimizer.partial_steps import PartialSteps
+from trimtab.engine.phase_timer import PhaseTimer
 from trimtab.plan.plan import Plan
 from trimtab.sparsify.base import Sent
 from trimtab.transport.base import StepTag
@@ -67,7 +66,7 @@ class Exchanger:
         has_message: Callable[[], bool] = lambda: False,
         partial_steps: PartialSteps | None = None,
         is_manual: bool = False,
-        profiler: StepProfiler | None = None,
+        profiler: WatchesGradients | None = None,
         phases: PhaseTimer | None = None,
     ) -> None:
         """Follow ``plan``, with gradients exchanged in backward passes.

@@ -7,9 +7,9 @@ from typing import Any
 
 from trimtab import collectives, sparsify
 from trimtab.collectives.base import Collective, Ranges
+from trimtab.engine.exchange.outer_optimizer import OuterOptimizer
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.momentum_correction import MomentumCorrection
-from trimtab.engine.local_sgd.outer_optimizer import OuterOptimizer
 from trimtab.plan.plan import Plan
 from trimtab.sparsify.base import Selector, Sent
 from trimtab.transport.group import Group

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from trimtab_api.errors import UserError
 
-from trimtab.engine.deferred.arrivals import Arrivals
+from trimtab.engine.exchange.arrivals import Arrivals
 from trimtab.engine.exchange.consensus import StepConsensus
 from trimtab.engine.exchange.dispatcher import BucketDispatcher, StepContext
 from trimtab.engine.exchange.gradient_writer import GradientWriter

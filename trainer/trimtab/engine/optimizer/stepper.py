@@ -15,7 +15,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.scaler_steps import is_scaler_stepping, watch_scalers
-from trimtab.engine.profiling.phase_timer import PhaseTimer
+from trimtab.engine.phase_timer import PhaseTimer
 
 
 def as_list(

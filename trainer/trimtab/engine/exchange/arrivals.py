@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable
 
 from torch import Tensor
 
-from trimtab.engine.deferred.lazy_gradient import LazyGradient
 from trimtab.engine.exchange.gradient_writer import GradientWriter
 from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
+from trimtab.engine.exchange.lazy_gradient import LazyGradient
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
-from trimtab.engine.profiling.phase_timer import PhaseTimer
+from trimtab.engine.phase_timer import PhaseTimer
 
 
 class Arrivals:
