@@ -86,11 +86,11 @@ _CREDIT = Option(
 
 schedules: Axis[Schedule] = Axis(
     "schedule",
-    Schedule("wait-free", "every bucket as soon as backward has filled it", "trimtab.schedule.wait_free:WaitFree"),
+    Schedule("wait-free", "every bucket as soon as backward has filled it", "trimtab.plan.schedules.simple:WaitFree"),
     Schedule(
         "after-backward",
         "every bucket once backward has ended",
-        "trimtab.schedule.after_backward:AfterBackward",
+        "trimtab.plan.schedules.simple:AfterBackward",
         awaits_backward=True,
     ),
     Schedule(
@@ -130,7 +130,7 @@ schedules: Axis[Schedule] = Axis(
     Schedule(
         "overlap",
         "updates of a round of local steps while the next round computes, one round late (eager DiLoCo)",
-        "trimtab.schedule.overlap:Overlap",
+        "trimtab.plan.schedules.simple:Overlap",
         delays_updates=True,
         overlaps_rounds=True,
     ),
@@ -183,26 +183,26 @@ planners: Axis[Row] = Axis(
     Row(
         "fixed",
         "buffers of a fixed size, of whole tensors (DistributedDataParallel, Horovod)",
-        "trimtab.fusion.fixed:fixed_size",
+        "trimtab.plan.fusion.planners:fixed_size",
         options=(Option("bytes", _size, "bytes of a buffer", default=DEFAULT_BUFFER_BYTES),),
     ),
-    Row("single", "one buffer for all", "trimtab.fusion.fixed:single_buffer"),
+    Row("single", "one buffer for all", "trimtab.plan.fusion.planners:single_buffer"),
     Row(
         "equal",
         "so many buffers of the same size, tensors split",
-        "trimtab.fusion.equal:equal_parts",
+        "trimtab.plan.fusion.planners:equal_parts",
         options=(Option("buffers", whole_number(1, MOST_BUFFERS), "how many"),),
     ),
     Row(
         "cuts",
         "cut by hand",
-        "trimtab.fusion.by_hand:cut_at",
+        "trimtab.plan.fusion.planners:cut_at",
         options=(Option("at", _offsets, "element offsets, with + between them"),),
     ),
     Row(
         "safusion",
         "SAFusion: buffers whose exchange lasts as long as the next takes to fill, selection ahead of fusion",
-        "trimtab.fusion.safusion:safusion",
+        "trimtab.papers.safusion.safusion:safusion",
         options=(
             Option(
                 "workers",
@@ -220,31 +220,31 @@ planners: Axis[Row] = Axis(
             _selection("ahead"),
         ),
     ),
-    Row("none", "no fusion: a buffer for each tensor (WFBP)", "trimtab.fusion.fixed:buffer_per_tensor"),
+    Row("none", "no fusion: a buffer for each tensor (WFBP)", "trimtab.plan.fusion.planners:buffer_per_tensor"),
     Row(
         "mg-wfbp",
         "merged gradients: merge where the next gradient comes before what merging saves is spent (MG-WFBP)",
-        "trimtab.fusion.mg_wfbp:merged_gradients",
+        "trimtab.plan.fusion.planners:merged_gradients",
     ),
     Row(
         "omgs",
         "merged gradients, with the time that compressing takes (OMGS-SGD)",
-        "trimtab.fusion.omgs:merged_sparsification",
+        "trimtab.plan.fusion.planners:merged_sparsification",
     ),
     Row(
         "cupcake",
         "the cuts that are best where compressing halts the backward pass (Cupcake)",
-        "trimtab.fusion.cupcake:cupcake",
+        "trimtab.plan.fusion.planners:cupcake",
     ),
     Row(
         "autotuned",
         "buffers of the fixed size that is best in the model of a step (Horovod's autotuning)",
-        "trimtab.fusion.autotuned:autotuned_size",
+        "trimtab.plan.fusion.planners:autotuned_size",
     ),
     Row(
         "optimal",
         "the best cuts between tensors in the model of a step, by dynamic programming",
-        "trimtab.fusion.optimal:optimal",
+        "trimtab.plan.fusion.planners:optimal",
     ),
     common=(_selection("behind"),),
 )

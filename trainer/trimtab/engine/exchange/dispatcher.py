@@ -16,7 +16,7 @@ from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.gather import Gradients
 from trimtab.engine.gradients.momentum_correction import clip_locally
 from trimtab.plan.plan import Plan, elements_to_send, split_elements
-from trimtab.schedule import Iteration, Send
+from trimtab.plan.schedules import Iteration, Send
 from trimtab.transport.group import Group
 
 

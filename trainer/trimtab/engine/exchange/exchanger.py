@@ -17,7 +17,6 @@ from torch import Tensor
 from trimtab_api.catalogue import schedules
 from trimtab_api.errors import UserError
 
-from trimtab import schedule
 from trimtab.engine.deferred.arrivals import Arrivals
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.exchange.consensus import ExchangeSummary, StepConsensus, StepFlags, compares_weights
@@ -33,8 +32,9 @@ from trimtab.engine.gradients.gather import Gradients
 from trimtab.engine.gradients.participation import ParameterUsage
 from trimtab.engine.profiling.phase_timer import PhaseTimer
 from trimtab.engine.profiling.profiler import StepProfiler
+from trimtab.plan import schedules as schedule
 from trimtab.plan.plan import Plan
-from trimtab.schedule import Schedule
+from trimtab.plan.schedules import Schedule
 from trimtab.sparsify.base import Sent
 from trimtab.transport.base import StepTag
 from trimtab.transport.group import Group
