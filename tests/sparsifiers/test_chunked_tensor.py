@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trimtab import kernels, sparsify
+from trimtab import kernels, sparsifiers
 from trimtab.kernels import ChunkedTensor
 
 LENGTHS = st.lists(st.integers(1, 700), min_size=1, max_size=6)
@@ -73,11 +73,11 @@ def test_a_sample_of_pieces_has_the_size_asked_for_and_draws_from_all(lengths, s
     assert torch.equal(everything, (grad + residual).abs())
 
 
-@pytest.mark.parametrize("name", sparsify.names())
+@pytest.mark.parametrize("name", sparsifiers.names())
 def test_a_sparsifier_conserves_what_the_pieces_hold(name):
     lengths = [200_000, 3, 60_000, 1]
     n = sum(lengths)
-    selector = sparsify.create(name)
+    selector = sparsifiers.create(name)
     residual = torch.zeros(n)
     for step in range(3):
         grad = noise(n, step)

@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 import torch
 from digits_training import Training
-from trimtab import kernels, sparsify
+from trimtab import kernels, sparsifiers
 from trimtab.plan.plan import elements_to_send
-from trimtab.sparsify import estimating_selector, near_k
+from trimtab.sparsifiers import near_k, threshold_selector
 
 #: Every change between the ratios, in both directions, some after a few steps only.
 RATIOS = [0.01] * 50 + [0.001] * 50 + [0.1] * 50 + [0.01] * 30 + [0.1] * 5 + [0.001] * 30 + [0.1] * 5 + [0.01] * 30
@@ -30,9 +30,9 @@ def test_the_density_is_within_a_tenth_of_what_is_asked(batch_size, selection, m
     counting(kernels, "fused_select", "first")
     counting(kernels, "select_in_place", "in place")
     counting(near_k, "top_k_in_place", "exact")
-    counting(estimating_selector, "select_exactly", "small")
+    counting(threshold_selector, "select_exactly", "small")
 
-    training, selector = Training(batch_size), sparsify.create("tracked")
+    training, selector = Training(batch_size), sparsifiers.create("tracked")
     n = training.residual.numel()
     segments = (0, n) if selection == "behind" else training.offsets
     losses = []

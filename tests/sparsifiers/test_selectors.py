@@ -7,15 +7,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.examples import examples
-from trimtab import sparsify
+from trimtab import sparsifiers
 from trimtab.plan.plan import elements_to_send
-from trimtab.sparsify.near_k import EXACT_UP_TO
-from trimtab.sparsify.threshold_selector import ThresholdSelector
+from trimtab.sparsifiers.near_k import EXACT_UP_TO
+from trimtab.sparsifiers.threshold_selector import ThresholdSelector
 from trimtab_api.catalogue import SPARSIFIERS
 from trimtab_api.errors import UserError
 
 OPTIONS = ("sidco:fit=pareto", "hard-threshold:threshold=1.5", "random-k:seed=3")
-EVERY = (*sparsify.names(), *OPTIONS)
+EVERY = (*sparsifiers.names(), *OPTIONS)
 NAMES = st.sampled_from(EVERY)
 #: Of k, where a segment is not selected exactly; the others select exactly k of every one.
 BOUNDS = {
@@ -84,7 +84,7 @@ def compress(selector, grad, residual, segments, k, start=0):
 @given(name=NAMES, n=SIZES, ratio=RATIOS, shape=st.sampled_from(sorted(DISTRIBUTIONS)), seed=st.integers(0, 10**6))
 def test_a_selection_conserves_acc_and_is_as_large_as_asked(name, n, ratio, shape, seed):
     torch.manual_seed(seed)
-    selector, k = sparsify.create(name), elements_to_send(ratio, n)
+    selector, k = sparsifiers.create(name), elements_to_send(ratio, n)
     residual = torch.zeros(n)
     for _ in range(3):
         grad = DISTRIBUTIONS[shape](n)
@@ -112,7 +112,7 @@ def test_every_segment_is_selected_by_itself(name, data, ratio, seed):
     k = [elements_to_send(ratio, max(1, length)) for length in lengths]
     n = segments[-1]
     grad = torch.randn(n) * torch.logspace(-3, 3, n)  # behind fusion, the first segments would send nothing
-    selected = compress(sparsify.create(name), grad, torch.zeros(n), segments, k)
+    selected = compress(sparsifiers.create(name), grad, torch.zeros(n), segments, k)
     for first, end, asked in zip(segments, segments[1:], k, strict=False):
         inside = int(((selected.indices >= first) & (selected.indices < end)).sum())
         if end == first:
@@ -123,7 +123,7 @@ def test_every_segment_is_selected_by_itself(name, data, ratio, seed):
 
 def test_layer_wise_top_k_is_top_k_of_each_layer():
     grad = torch.tensor([5.0, -6.0, 1.0, 0.1, -0.3, 0.2])
-    selected = compress(sparsify.create("topk"), grad, torch.zeros(6), (0, 3, 6), (1, 2))
+    selected = compress(sparsifiers.create("topk"), grad, torch.zeros(6), (0, 3, 6), (1, 2))
     assert selected.indices.tolist() == [1, 4, 5]
 
 
@@ -131,7 +131,7 @@ def test_layer_wise_top_k_is_top_k_of_each_layer():
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_what_is_not_finite_is_seen_and_neither_hangs_nor_crashes(name, poison, everywhere):
-    selector, n = sparsify.create(name), 50_000
+    selector, n = sparsifiers.create(name), 50_000
     for _ in range(2):  # with and without carried state
         grad = torch.randn(n)
         grad[:: 1 if everywhere else 5000] = poison
@@ -159,7 +159,7 @@ def bits_of(selector, grads):
 def test_a_dropped_step_leaves_no_trace(name):
     torch.manual_seed(0)
     grads = [torch.randn(80_000) * scale for scale in (1.0, 1.1, 0.9)]
-    undisturbed, disturbed = sparsify.create(name), sparsify.create(name)
+    undisturbed, disturbed = sparsifiers.create(name), sparsifiers.create(name)
     assert bits_of(undisturbed, grads[:2]) == bits_of(disturbed, grads[:2])
     before = disturbed.state_dict()
     n = 80_000
@@ -173,7 +173,7 @@ def test_a_dropped_step_leaves_no_trace(name):
 def test_state_that_is_saved_and_loaded_selects_the_same(name):
     torch.manual_seed(0)
     grads = [torch.randn(80_000) * scale for scale in (1.0, 1.1, 0.9, 1.0)]
-    first, second = sparsify.create(name), sparsify.create(name)
+    first, second = sparsifiers.create(name), sparsifiers.create(name)
     bits_of(first, grads)
     second.load_state_dict(first.state_dict())
     assert second.state_dict() == first.state_dict()
@@ -181,13 +181,13 @@ def test_state_that_is_saved_and_loaded_selects_the_same(name):
 
 
 def test_the_plan_knows_every_sparsifier():
-    assert set(SPARSIFIERS) == set(sparsify.names())
-    assert sparsify.names()[0] == "tracked"
+    assert set(SPARSIFIERS) == set(sparsifiers.names())
+    assert sparsifiers.names()[0] == "tracked"
 
 
 def test_a_name_that_is_not_known_says_what_is():
     with pytest.raises(UserError, match=f"sparsifier: 'toppk': not known; choose from {', '.join(SPARSIFIERS)}"):
-        sparsify.create("toppk")
+        sparsifiers.create("toppk")
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -196,7 +196,7 @@ def test_a_block_that_is_formed_is_selected_from_in_place(name: str, n: int) -> 
     grad, residual = torch.randn(2, n, generator=torch.Generator().manual_seed(n)).unbind()
     acc, k = grad + residual, elements_to_send(0.01, n)
     left = acc.clone()
-    selector = sparsify.create(name)
+    selector = sparsifiers.create(name)
     for _ in range(3):  # what it carries from step to step is kept by the block's place
         left.copy_(acc)
         taken = selector.take(left, k, (7, n))
@@ -233,7 +233,7 @@ def test_a_count_below_the_lower_bound_is_not_sent(k):
 
 def test_segments_of_one_length_have_each_a_state_of_their_own():
     n, start = EXACT_UP_TO + 1, 1000
-    selector, grad = sparsify.create("tracked"), torch.cat([torch.randn(n), 1000 * torch.randn(n)])
+    selector, grad = sparsifiers.create("tracked"), torch.cat([torch.randn(n), 1000 * torch.randn(n)])
     selector.compress(grad, torch.zeros_like(grad), torch.empty_like(grad), [0, n, 2 * n], [300, 300], start)
     selector.commit()
     assert [first for first, *_ in selector.state_dict()["ranges"]] == [start, start + n]

@@ -29,17 +29,20 @@ sparsifiers: Axis[Sparsifier] = Axis(
     Sparsifier(
         "tracked",
         "a threshold carried from step to step, corrected by what it achieved: within 10% of k",
-        "trimtab.sparsify.tracked_threshold:TrackedThreshold",
+        "trimtab.sparsifiers.tracked_threshold:TrackedThreshold",
     ),
-    Sparsifier("topk", "exactly the k largest", "trimtab.sparsify.topk:TopK", passes=9.0),
+    Sparsifier("topk", "exactly the k largest", "trimtab.sparsifiers.topk:TopK", passes=9.0),
     Sparsifier(
-        "mstopk", "exactly k, by a threshold found by bisection (MSTopk)", "trimtab.sparsify.mstopk:MSTopK", passes=35.0
+        "mstopk",
+        "exactly k, by a threshold found by bisection (MSTopk)",
+        "trimtab.sparsifiers.mstopk:MSTopK",
+        passes=35.0,
     ),
-    Sparsifier("dgc", "0.8 to 1.3 k, by the threshold of a sample (DGC)", "trimtab.sparsify.dgc:DGC", passes=1.6),
+    Sparsifier("dgc", "0.8 to 1.3 k, by the threshold of a sample (DGC)", "trimtab.sparsifiers.dgc:DGC", passes=1.6),
     Sparsifier(
         "sidco",
         "k / 2 to 2 k, by a distribution fitted in stages (SIDCo)",
-        "trimtab.sparsify.sidco:SIDCo",
+        "trimtab.sparsifiers.sidco:SIDCo",
         options=(
             Option("fit", one_of("exponential", "pareto"), "the distribution of the magnitudes", default="exponential"),
         ),
@@ -48,26 +51,26 @@ sparsifiers: Axis[Sparsifier] = Axis(
     Sparsifier(
         "gaussian-k",
         "2/3 to 4/3 k, by the percent point of a normal distribution (Gaussian-k)",
-        "trimtab.sparsify.gaussian_k:GaussianK",
+        "trimtab.sparsifiers.gaussian_k:GaussianK",
         passes=4.5,
     ),
     Sparsifier(
         "redsync",
         "k / 2 to 2 k, by bisection between mean and maximum (RedSync)",
-        "trimtab.sparsify.redsync:RedSync",
+        "trimtab.sparsifiers.redsync:RedSync",
         passes=4.0,
     ),
     Sparsifier(
         "hard-threshold",
         "what reaches a constant, k / 4 to 4 k of it",
-        "trimtab.sparsify.hard_threshold:HardThreshold",
+        "trimtab.sparsifiers.hard_threshold:HardThreshold",
         options=(Option("threshold", positive, "lambda, the smallest magnitude that is sent", default=0.01),),
         passes=5.0,
     ),
     Sparsifier(
         "random-k",
         "any k elements, the same on every rank",
-        "trimtab.sparsify.random_k:RandomK",
+        "trimtab.sparsifiers.random_k:RandomK",
         options=(Option("seed", whole_number(0), "of the draw", default=0),),
         passes=2.0,
         gain_odds=0.05,

@@ -22,7 +22,7 @@ from trimtab.wire import index_code
 from trimtab.wire.value_formats import format_of, put_errors
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selected, Selector
+    from trimtab.sparsifiers.base import Selected, Selector
     from trimtab.transport.base import Transport
 
 

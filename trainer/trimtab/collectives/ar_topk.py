@@ -26,7 +26,7 @@ from trimtab.transport.timer import LapTimer
 from trimtab.wire import index_code
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selected, Selector
+    from trimtab.sparsifiers.base import Selected, Selector
 
 
 @dataclass(frozen=True)

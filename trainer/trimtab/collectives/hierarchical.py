@@ -27,7 +27,7 @@ from trimtab.transport.timer import LapTimer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
     from trimtab.transport.base import Transport
     from trimtab.transport.group import Group
 

@@ -10,7 +10,7 @@ from trimtab.collectives.sparse_messages.pairs import Pairs
 from trimtab.transport.timer import LapTimer
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
 
 
 @dataclass(frozen=True)

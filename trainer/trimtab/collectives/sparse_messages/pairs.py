@@ -16,7 +16,7 @@ from torch import Tensor
 from trimtab_api.catalogue import wires
 
 from trimtab import kernels
-from trimtab.sparsify.topk import kth_largest
+from trimtab.sparsifiers.topk import kth_largest
 from trimtab.transport.base import Transport
 from trimtab.transport.primitives import all_to_all
 from trimtab.wire import index_code

@@ -35,7 +35,7 @@ from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.plan import schedules as schedule
 from trimtab.plan.plan import Plan
 from trimtab.plan.schedules import Schedule
-from trimtab.sparsify.base import Sent
+from trimtab.sparsifiers.base import Sent
 from trimtab.transport.base import StepTag
 from trimtab.transport.group import Group
 

@@ -25,7 +25,7 @@ from trimtab.transport.primitives import all_gather
 from trimtab.transport.timer import LapTimer
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
     from trimtab.transport.base import Transport
 
 

@@ -20,7 +20,7 @@ from trimtab.transport.group import Group
 from trimtab.transport.primitives import binomial_tree, broadcast, chain_length
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
     from trimtab.transport.base import Transport
 
 

@@ -31,7 +31,7 @@ from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather, all_to_all
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
     from trimtab.transport.base import Transport
 
 #: Steps between two estimates of the global threshold, and between two changes of the regions (the published code's).

@@ -22,7 +22,7 @@ from trimtab.collectives.sparse_messages.message import pack, unpack
 from trimtab.collectives.sparse_messages.pairs import Pairs, joined
 from trimtab.kernels import FlatGrad
 from trimtab.papers.spardl.residual_log import ResidualLog
-from trimtab.sparsify.base import Selected, Selector
+from trimtab.sparsifiers.base import Selected, Selector
 from trimtab.transport.base import Transport
 from trimtab.transport.primitives import chain_length
 from trimtab.transport.timer import LapTimer

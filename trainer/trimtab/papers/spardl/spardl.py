@@ -30,7 +30,7 @@ from trimtab.transport.timer import LapTimer
 from trimtab.wire import index_code
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
     from trimtab.transport.base import Transport
 
 

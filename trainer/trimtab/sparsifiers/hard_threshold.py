@@ -7,8 +7,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from trimtab.kernels import FlatGrad
-from trimtab.sparsify.estimating_selector import Key
-from trimtab.sparsify.threshold_selector import ThresholdSelector
+from trimtab.sparsifiers.threshold_selector import Key, ThresholdSelector
 
 
 class HardThreshold(ThresholdSelector):

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.sparsify.base import Sent
-from trimtab.sparsify.formed_selector import FormedSelector
+from trimtab.sparsifiers.base import FormedSelector, Sent
 
 #: Rounds of bisection, the paper's N.
 ROUNDS = 25

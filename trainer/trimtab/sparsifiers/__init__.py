@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab_api.catalogue import sparsifiers
 
-from trimtab.sparsify.base import Selected, Selector
+from trimtab.sparsifiers.base import Selected, Selector
 
 __all__ = ["Selected", "Selector", "create", "names"]
 

@@ -1,8 +1,9 @@
-"""What the published threshold sparsifiers share: an estimate of their own, and bounds that hold whatever it is worth.
+"""Selection by an estimated threshold: an estimate of a sparsifier's own, and bounds that hold whatever it is worth.
 
-Each estimates a threshold in its paper's way, and may correct it by what it reached. Where the count then lies within
-the sparsifier's bounds, that is sent. Of too many, the k largest are kept. Otherwise, `trimtab.sparsify.near_k`
-selects: by a sample, corrected by its count, and exactly where that misses too.
+A small segment is selected exactly, which costs less. The published threshold sparsifiers share more. Each estimates a
+threshold in its paper's way, and may correct it by what it reached. Where the count then lies within the sparsifier's
+bounds, that is sent. Of too many, the k largest are kept. Otherwise, `trimtab.sparsifiers.near_k` selects: by a sample,
+corrected by its count, and exactly where that misses too.
 """
 
 from __future__ import annotations
@@ -14,9 +15,37 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.kernels import CompactResult, FlatGrad
-from trimtab.sparsify.estimating_selector import EstimatingSelector, Key
-from trimtab.sparsify.near_k import at_least_one, k_largest, one_pass, repeated, room_for, select_near_k
-from trimtab.sparsify.tail_estimate import SMALLEST, estimate_by_sample
+from trimtab.sparsifiers.base import SegmentSelector, Selected, selected
+from trimtab.sparsifiers.near_k import EXACT_UP_TO, at_least_one, k_largest, one_pass, repeated, room_for, select_near_k
+from trimtab.sparsifiers.tail_estimate import SMALLEST, estimate_by_sample
+from trimtab.sparsifiers.topk import select_exactly, top_k_in_place
+
+#: What state is kept by: a segment's first element in the flat buffers, and its length.
+Key = tuple[int, int]
+
+
+class EstimatingSelector(SegmentSelector):
+    """Selects by an estimate in segments of more than `EXACT_UP_TO` elements of which some are to stay."""
+
+    @abstractmethod
+    def _select(
+        self, grad: FlatGrad, residual: Tensor | None, next_residual: Tensor, k: int, offset: int, key: Key
+    ) -> CompactResult:
+        """Select in one such segment; without a ``residual``, ``next_residual`` already holds acc."""
+
+    def _select_segment(
+        self, grad: FlatGrad, residual: Tensor, next_residual: Tensor, k: int, offset: int, start: int
+    ) -> CompactResult:
+        n = grad.numel()
+        if n <= EXACT_UP_TO or k >= n:
+            return select_exactly(grad, residual, next_residual, k, offset)
+        return self._select(grad, residual, next_residual, k, offset, (start, n))
+
+    def take(self, acc: Tensor, k: int, key: Key) -> Selected:
+        """See `Selector.take`."""
+        if acc.numel() <= EXACT_UP_TO or k >= acc.numel():
+            return selected(top_k_in_place(acc, k, kernels.squared_norm(acc), offset=0))
+        return selected(self._select(acc, None, acc, k, 0, key))
 
 
 class ThresholdSelector(EstimatingSelector):

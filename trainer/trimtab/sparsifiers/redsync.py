@@ -6,8 +6,7 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.kernels import FlatGrad
-from trimtab.sparsify.estimating_selector import Key
-from trimtab.sparsify.threshold_selector import ThresholdSelector
+from trimtab.sparsifiers.threshold_selector import Key, ThresholdSelector
 
 #: The bisection ends where what is left between its bounds is no more than this share of maximum - mean.
 EPSILON = 0.2

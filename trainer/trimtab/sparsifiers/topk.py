@@ -11,8 +11,7 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.kernels import CompactResult, FlatGrad
-from trimtab.sparsify.base import Selected
-from trimtab.sparsify.segments import SegmentSelector, selected, taken
+from trimtab.sparsifiers.base import SegmentSelector, Selected, selected, taken
 
 
 class TopK(SegmentSelector):

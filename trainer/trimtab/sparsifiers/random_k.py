@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trimtab.sparsify.base import Sent
-from trimtab.sparsify.formed_selector import FormedSelector
+from trimtab.sparsifiers.base import FormedSelector, Sent
 
 
 class RandomK(FormedSelector):

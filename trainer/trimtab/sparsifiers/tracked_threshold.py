@@ -7,7 +7,7 @@ the threshold. Each step therefore estimates it from two sources, each weighted 
   gradient;
 * a sample of this step's acc = grad + residual: new, but coarse.
 
-What the pass at that threshold counts corrects it (`trimtab.sparsify.near_k`).
+What the pass at that threshold counts corrects it (`trimtab.sparsifiers.near_k`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 from torch import Tensor
 
 from trimtab.kernels import CompactResult, FlatGrad
-from trimtab.sparsify.base import Sent
-from trimtab.sparsify.estimating_selector import EstimatingSelector, Key
-from trimtab.sparsify.near_k import select_near_k
-from trimtab.sparsify.tail_estimate import TailEstimate, estimate_by_sample
+from trimtab.sparsifiers.base import Sent
+from trimtab.sparsifiers.near_k import select_near_k
+from trimtab.sparsifiers.tail_estimate import TailEstimate, estimate_by_sample
+from trimtab.sparsifiers.threshold_selector import EstimatingSelector, Key
 
 #: The running variance of log(threshold) falls to no less than this share of itself in one step.
 DRIFT_MEMORY = 0.8

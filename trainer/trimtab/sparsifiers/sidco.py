@@ -13,9 +13,8 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.kernels import FlatGrad
-from trimtab.sparsify.base import Sent
-from trimtab.sparsify.estimating_selector import Key
-from trimtab.sparsify.threshold_selector import ThresholdSelector
+from trimtab.sparsifiers.base import Sent
+from trimtab.sparsifiers.threshold_selector import Key, ThresholdSelector
 
 #: The share of what reached a stage's threshold that reaches the next one's; the last stage makes up for the rest.
 STAGE_SHARE = 0.25

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.kernels import CompactResult, FlatGrad
-from trimtab.sparsify.tail_estimate import SMALLEST, TailEstimate
-from trimtab.sparsify.topk import kth_largest, top_k_in_place
+from trimtab.sparsifiers.tail_estimate import SMALLEST, TailEstimate
+from trimtab.sparsifiers.topk import kth_largest, top_k_in_place
 
 #: Between (1 - TOLERANCE) k and (1 + TOLERANCE) k elements of a segment are selected.
 TOLERANCE = 0.1

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.kernels import CompactResult, FlatGrad
-from trimtab.sparsify.topk import kth_largest
+from trimtab.sparsifiers.topk import kth_largest
 
 #: The sample should hold this many of the k largest elements: the standard error of the count is then 10% of k.
 TOP_SAMPLES = 100

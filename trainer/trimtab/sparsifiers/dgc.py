@@ -14,11 +14,10 @@ from typing import Any
 from torch import Tensor
 
 from trimtab.kernels import FlatGrad
-from trimtab.sparsify.base import Sent
-from trimtab.sparsify.estimating_selector import Key
-from trimtab.sparsify.tail_estimate import sample_magnitudes
-from trimtab.sparsify.threshold_selector import ThresholdSelector
-from trimtab.sparsify.topk import kth_largest
+from trimtab.sparsifiers.base import Sent
+from trimtab.sparsifiers.tail_estimate import sample_magnitudes
+from trimtab.sparsifiers.threshold_selector import Key, ThresholdSelector
+from trimtab.sparsifiers.topk import kth_largest
 
 #: The share of the elements that is sampled, one out of each stride ...
 SAMPLE_SHARE = 0.01

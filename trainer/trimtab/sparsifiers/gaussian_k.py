@@ -11,8 +11,7 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.kernels import FlatGrad
-from trimtab.sparsify.estimating_selector import Key
-from trimtab.sparsify.threshold_selector import ThresholdSelector
+from trimtab.sparsifiers.threshold_selector import Key, ThresholdSelector
 
 #: What the threshold is multiplied by where too few, and where too many elements reach it.
 LOWERED, RAISED = 0.5, 1.5
