@@ -18,7 +18,7 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
-from trimtab.collectives.shared_indices import mean_at
+from trimtab.collectives.sparse_parts import mean_at
 from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather, broadcast

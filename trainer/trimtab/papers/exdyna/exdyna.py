@@ -20,7 +20,7 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
-from trimtab.collectives.shared_indices import mean_at
+from trimtab.collectives.sparse_parts import mean_at
 from trimtab.papers.exdyna.partitions import Partitions, imbalance
 from trimtab.papers.exdyna.selection import PartSelection, select_over, within_quota
 from trimtab.papers.exdyna.threshold import RULES, SMALLEST, mean_of

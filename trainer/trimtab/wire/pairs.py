@@ -1,4 +1,4 @@
-"""A sparse vector as (index, value) pairs: cut at indices, summed, coded, and reduced over ranks by ranges."""
+"""A sparse vector as (index, value) pairs: cut at indices, summed and coded."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from trimtab_api.catalogue import wires
 
 from trimtab import kernels
 from trimtab.sparsifiers.topk import kth_largest
-from trimtab.transport.base import Transport
-from trimtab.transport.primitives import all_to_all
 from trimtab.wire import index_code
 from trimtab.wire.value_formats import format_of
 
@@ -147,22 +145,6 @@ def contained(indices: Tensor, others: Tensor) -> Tensor:
     found = torch.empty(indices.numel(), dtype=torch.bool)
     _contained(indices.numpy(), others.numpy(), found.numpy())
     return found
-
-
-def reduce_scatter(transport: Transport, pairs: Pairs, bounds: Sequence[int], wire: str) -> tuple[Pairs, Pairs, int]:
-    """Give rank r the sum over the ranks of their ``pairs`` in the range ``bounds[r] .. bounds[r+1] - 1``.
-
-    Every rank sends each of the others what it has in that one's range, at once (the split of SparCML's
-    SSAR_Split_allgather, section 5.3). Returns this rank's sums, added in rank order; what the format ``wire`` took of
-    the pairs that it sent; and the length of the longest chain of messages.
-    """
-    rank, ranges = transport.rank, pairs.cut(bounds)
-    sent = [part.rounded(wires.default if peer == rank else wire) for peer, part in enumerate(ranges)]
-    received, num_messages = all_to_all(
-        transport, [() if peer == rank else part.coded(wire) for peer, (part, _) in enumerate(sent)]
-    )
-    parts = [ranges[peer] if peer == rank else Pairs.decoded(message, wire) for peer, message in enumerate(received)]
-    return added(parts), joined([lost for _, lost in sent]), num_messages
 
 
 def _arrays(pairs: Pairs) -> tuple[Any, Any]:
