@@ -1,4 +1,4 @@
-"""The steps that sparse schemes share: each rank's own selection, a reduce-scatter of pairs, a mean at shared indices."""
+"""The steps that sparse schemes share: own selections, a reduce-scatter of pairs, a mean at shared indices."""
 
 from __future__ import annotations
 
