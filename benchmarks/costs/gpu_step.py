@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torchvision.models import resnet50
-from trimtab.fusion import cut
+from trimtab.plan.fusion import cut
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session.session import Session

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 import torch
 from digits_training import Training
 from torch import Tensor
-from trimtab import kernels, sparsify
+from trimtab import kernels, sparsifiers
 from trimtab.plan.plan import elements_to_send
-from trimtab.sparsify import Selector
-from trimtab.sparsify.threshold_selector import ThresholdSelector
+from trimtab.sparsifiers import Selector
+from trimtab.sparsifiers.threshold_selector import ThresholdSelector
 
 RATIOS = (0.1, 0.01, 0.001)
 NUM_ELEMENTS, NUM_GRADIENTS, CALLS = 200_000, 3, 20
@@ -32,7 +32,7 @@ DISTRIBUTIONS: dict[str, Callable[[int], Tensor]] = {
     "Student-t (3)": lambda n: torch.distributions.StudentT(3.0).sample((n,)),
 }
 #: A hard threshold is chosen before training: here that which 1% of a Laplace distribution reach, and a guess.
-SPECS = [*sparsify.names(), "sidco:fit=pareto"]
+SPECS = [*sparsifiers.names(), "sidco:fit=pareto"]
 HARD = {"distributions": "hard-threshold:threshold=4.6", "digits": "hard-threshold:threshold=0.02"}
 
 
@@ -40,7 +40,7 @@ class Watched:
     """A sparsifier, and the density that its own threshold would have had."""
 
     def __init__(self, spec: str) -> None:
-        self.selector: Selector = sparsify.create(spec)
+        self.selector: Selector = sparsifiers.create(spec)
         self.own: list[float] = []
         self.sent: list[float] = []
         self.seconds: list[float] = []
@@ -53,7 +53,7 @@ class Watched:
 
             self.selector._reached = watch  # type: ignore[method-assign]
 
-    def compress(self, grad: Tensor, residual: Tensor, next_residual: Tensor, k: int) -> sparsify.Selected:
+    def compress(self, grad: Tensor, residual: Tensor, next_residual: Tensor, k: int) -> sparsifiers.Selected:
         began = time.thread_time()
         found = self.selector.compress(grad, residual, next_residual, (0, grad.numel()), (k,))
         self.seconds.append(time.thread_time() - began)

@@ -24,9 +24,9 @@ from math import exp, log
 from statistics import mean, median
 
 from shaped_models import MODELS, gpt, resnet18, vgg16
-from trimtab.fusion import plan_of
-from trimtab.fusion.base import BufferCosts
-from trimtab.fusion.run_times import RunTimes
+from trimtab.plan.fusion import plan_of
+from trimtab.plan.fusion.base import BufferCosts
+from trimtab.plan.fusion.run_times import RunTimes
 from trimtab_api.catalogue import BYTES_PER_ELEMENT, collective_cost
 
 LATENCIES = (1e-4, 5e-4, 1e-3, 5e-3, 2e-2)

@@ -38,9 +38,9 @@ from trimtab.papers.deft.knapsack import Orders
 from trimtab.papers.deft.preserver import is_too_early, loss_model, preserved
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import ModuleTimes, Profile
+from trimtab.plan.schedules import StepFacts, planned
+from trimtab.plan.schedules.step_times import StepTimes
 from trimtab.plan.timetable import Iteration, Send, Timetable
-from trimtab.schedule import StepFacts, planned
-from trimtab.schedule.step_times import StepTimes
 
 RATES = (0.5, 1.0, 1.5, 2.0, 3.0)
 SCHEDULES = ("wait-free", "priority", "us-byte", "deft:preserver=off")

@@ -20,9 +20,9 @@ from statistics import mean
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
-from trimtab import sparsify
+from trimtab import sparsifiers
 from trimtab.plan.plan import elements_to_send
-from trimtab.sparsify.base import Selector, Sent
+from trimtab.sparsifiers.base import Selector, Sent
 from trimtab.workloads import char_gpt
 
 RANKS, HELD_OUT, LAST = 4, 360, 50
@@ -123,7 +123,7 @@ def train(workload_name: str, seed: int, density: float, sparsifier: str, ahead:
     for parameter in parameters:
         bounds.append(bounds[-1] + parameter.numel())
     is_dense = density == 1
-    ranks = [Rank(bounds, None if is_dense else sparsify.create(sparsifier), density, ahead) for _ in range(RANKS)]
+    ranks = [Rank(bounds, None if is_dense else sparsifiers.create(sparsifier), density, ahead) for _ in range(RANKS)]
     losses = []
     for _ in range(workload.steps):
         update, total = torch.zeros(bounds[-1]), 0.0

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
-from trimtab.fusion import cut, plan_of
+from trimtab.plan.fusion import cut, plan_of
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab_api.catalogue import AXES, collectives, read_plan, sparsifiers
 from trimtab_api.errors import UserError

@@ -23,7 +23,7 @@ from trimtab.engine.gradients.flat_buffers import LEND_FROM
 from trimtab.plan.plan import Plan
 from trimtab.session import attach as attachment
 from trimtab.session.session import Session
-from trimtab.sparsify.near_k import EXACT_UP_TO
+from trimtab.sparsifiers.near_k import EXACT_UP_TO
 
 #: Candidates that must have been tried, plans that must have been trained with, and training steps after that, before
 #: the run may end.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from torch import Tensor
-from trimtab import collectives, sparsify
-from trimtab.sparsify.base import Selected, Selector
+from trimtab import collectives, sparsifiers
+from trimtab.sparsifiers.base import Selected, Selector
 from trimtab.transport.group import Group
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12)
@@ -106,7 +106,9 @@ def run_case(group: Group, case: Case) -> Outcome:
     acc = grad + residual
     next_residual = torch.full_like(grad, torch.nan)
     out = grad if case.in_place else torch.full_like(grad, torch.nan)
-    selector = Wandering(case.seed + group.rank) if case.sparsifier == "wandering" else sparsify.create(case.sparsifier)
+    selector = (
+        Wandering(case.seed + group.rank) if case.sparsifier == "wandering" else sparsifiers.create(case.sparsifier)
+    )
     group.transport.chunk_bytes = case.chunk_bytes
     exchange = collectives.Exchange(
         grad,

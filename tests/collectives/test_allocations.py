@@ -12,9 +12,9 @@ from on_ranks import Member, on_ranks, run
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from trimtab import sparsify
+from trimtab import sparsifiers
 from trimtab.collectives.base import Exchange
-from trimtab.sparsify.base import Sent
+from trimtab.sparsifiers.base import Sent
 from trimtab_api.catalogue import COLLECTIVES, DENSE_COLLECTIVES
 
 SIZE, N, K = 4, 1_000_000, 10_000
@@ -45,7 +45,7 @@ def steps(member: Member, collective: str, settled: Barrier) -> tuple[int, str]:
     """The most that one operation takes once thresholds and regions have ``settled`` on all ranks."""
     scheme = member.make(collective)
     member.transport.chunk_bytes = MOST // 2  # else this buffer would be a few chunks, of which each is received anew
-    selector = None if collective in DENSE_COLLECTIVES else sparsify.create("tracked")
+    selector = None if collective in DENSE_COLLECTIVES else sparsifiers.create("tracked")
     random = torch.Generator().manual_seed(member.rank)
     grads = torch.randn(3, N, generator=random)
     residual, next_residual, out = torch.zeros(N), torch.zeros(N), torch.zeros(N)

@@ -19,7 +19,7 @@ from kit.rank_pool import RankPool
 from kit.rank_threads import RankThreads
 from trimtab import collectives
 from trimtab.plan.plan import split_elements
-from trimtab.sparsify.near_k import EXACT_UP_TO
+from trimtab.sparsifiers.near_k import EXACT_UP_TO
 from trimtab.transport.group import Group
 from trimtab_api import catalogue
 from trimtab_api.catalogue import COLLECTIVES, DENSE_COLLECTIVES, SPARSE_COLLECTIVES, sparsifiers

@@ -39,11 +39,11 @@ def exchange_of_constants(values: list[float]) -> Exchange:
 
 
 def many_in_flight(group: Group, schemes: tuple[str, ...]) -> list[list[float]]:
-    from trimtab import sparsify
+    from trimtab import sparsifiers
 
     exchanges = [exchange_of_constants([10.0 * i + group.rank] * (i + 1)) for i in range(len(schemes))]
     handles = [
-        collectives.create(scheme, group).exchange(exchange, sparsify.create("topk"))
+        collectives.create(scheme, group).exchange(exchange, sparsifiers.create("topk"))
         for scheme, exchange in zip(schemes, exchanges, strict=True)
     ]
     for handle in reversed(handles):  # in whatever order they are waited for
@@ -58,12 +58,12 @@ def test_many_buffers_are_in_flight_at_once(rank_pool: RankPool) -> None:
 
 
 def not_finite(group: Group, scheme: str, value: float) -> float:
-    from trimtab import sparsify
+    from trimtab import sparsifiers
 
     exchange = exchange_of_constants([1.0, value if group.rank == 1 else 2.0, 3.0])
     norm: Future[float] = Future()
     handle = collectives.create(scheme, group).exchange(
-        exchange, sparsify.create("topk"), lambda: torch.tensor([norm.result(30)])
+        exchange, sparsifiers.create("topk"), lambda: torch.tensor([norm.result(30)])
     )
     norm.set_result(handle.prepared.result(30).squared_norm_before)
     return handle.wait(30).vote.item()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from on_ranks import Member, on_ranks, run
 from torch import Tensor
-from trimtab import collectives, sparsify
+from trimtab import collectives, sparsifiers
 from trimtab.papers.ok_topk.ok_topk import ESTIMATE_EVERY, MOST_SENT, OkTopk
 from trimtab_api.catalogue import costs
 
@@ -55,7 +55,7 @@ def steps(member: Member, num_steps: int, slope: float, dropped: tuple[int, ...]
 def exchange(scheme, grad: Tensor, residual: Tensor, span: tuple[int, int], k: int, step: int) -> Step:
     next_residual, out = torch.empty_like(grad), torch.empty_like(grad)
     exchange = collectives.Exchange(grad, residual, next_residual, out, (0, grad.numel()), (k,), step, start=span[0])
-    exchanged = run(scheme, exchange, sparsify.create("topk"))
+    exchanged = run(scheme, exchange, sparsifiers.create("topk"))
     return Step(grad + residual, out, next_residual, exchanged.num_bytes, exchanged.num_messages)
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from trimtab.transport.rendezvous import mesh as connect
-from trimtab.transport.rendezvous import outward_address
-from trimtab.transport.rendezvous.mesh import own_address
+from trimtab.transport import interfaces
+from trimtab.transport.interfaces import own_address
 from trimtab_api.errors import UserError
 
 
@@ -23,7 +22,7 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> None:
 def outward(monkeypatch: pytest.MonkeyPatch) -> tuple[str, socket.AddressFamily]:
     """The address of this machine on a network, which the test machine may lack."""
     address = "192.168.7.9", socket.AF_INET
-    monkeypatch.setattr(connect, "outward_address", lambda: address)
+    monkeypatch.setattr(interfaces, "outward_address", lambda: address)
     return address
 
 
@@ -55,7 +54,7 @@ def test_ranks_that_meet_on_loopback_stay_there(
 ) -> None:
     monkeypatch.setenv("MASTER_ADDR", host)
     address, _ = own_address()
-    assert outward_address.is_loopback(address)
+    assert interfaces.is_loopback(address)
 
 
 def test_without_any_word_of_rank_0_the_outward_address_is_advertised(
@@ -76,6 +75,6 @@ def test_the_store_of_a_process_group_says_where_rank_0_is(monkeypatch: pytest.M
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.2:{port}", rank=0, world_size=1)
     try:
-        assert outward_address.rank0_host() == "127.0.0.2"
+        assert interfaces.rank0_host() == "127.0.0.2"
     finally:
         dist.destroy_process_group()

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from kit.in_process import InProcess, Ranks
 from torch import Tensor
 from trimtab.collectives import create
-from trimtab.collectives.sparse_messages.pairs import Pairs, added, strongest
 from trimtab.papers.spardl.residual_log import ResidualLog
 from trimtab.papers.spardl.sag_share import SagShare, of_largest_overlap
 from trimtab.plan.plan import Plan
 from trimtab.transport.group import Group
+from trimtab.wire.pairs import Pairs, added, strongest
 from trimtab_api.catalogue import costs
 from trimtab_api.errors import UserError
 

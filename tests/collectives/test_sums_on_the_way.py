@@ -8,7 +8,7 @@ import pytest
 import torch
 from on_ranks import Member, on_ranks, run
 from torch import Tensor
-from trimtab import collectives, sparsify
+from trimtab import collectives, sparsifiers
 from trimtab_api.catalogue import costs
 
 N, K = 3000, 60
@@ -19,7 +19,7 @@ def exchange(member: Member, scheme: str, k: int = K, same: bool = False):
     grad = torch.randn(N, generator=torch.Generator().manual_seed(0 if same else member.rank))
     next_residual, out = torch.empty_like(grad), torch.empty_like(grad)
     exchange = collectives.Exchange(grad, torch.zeros(N), next_residual, out, (0, N), (k,), 0)
-    exchanged = run(member.make(scheme), exchange, sparsify.create("topk"))
+    exchanged = run(member.make(scheme), exchange, sparsifiers.create("topk"))
     return grad, out, next_residual, exchanged
 
 

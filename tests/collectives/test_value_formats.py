@@ -7,7 +7,7 @@ import torch
 from cases import GRADIENTS, SIZES
 from on_ranks import Member, on_ranks, run
 from torch import Tensor
-from trimtab import collectives, sparsify
+from trimtab import collectives, sparsifiers
 from trimtab.plan.plan import Plan
 from trimtab.wire.value_formats import format_of
 from trimtab_api import catalogue
@@ -34,7 +34,7 @@ def exchange(
     vote = torch.tensor([1.0, 2.0**-20, 1e-30]) * (member.rank + 1)
     k = k or -(-n // 4)
     exchange = collectives.Exchange(grad, residual, next_residual, out, (0, n), (k,), 1, wire=wire)
-    selector = None if catalogue.collectives[scheme].is_dense else sparsify.create("topk")
+    selector = None if catalogue.collectives[scheme].is_dense else sparsifiers.create("topk")
     exchanged = run(member.make(scheme), exchange, selector, vote)
     return grad + residual, out, next_residual, exchanged
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab import schedule
 from trimtab.control.cost_model import step_time as overlap
 from trimtab.control.cost_model.step_time import step_seconds
+from trimtab.plan import schedules as schedule
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import BucketTimes, Profile
+from trimtab.plan.schedules import Iteration, Schedule, Send
+from trimtab.plan.timeline import BufferTimes, Readiness
 from trimtab.plan.timetable import Timetable
-from trimtab.schedule import Iteration, Schedule, Send
-from trimtab.timeline import BufferTimes, Readiness
 
 COMPUTE = 0.3
 buffers = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=8)

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from trimtab import collectives, sparsify
+from trimtab import collectives, sparsifiers
 from trimtab.plan.plan import Plan, elements_to_send
-from trimtab.sparsify.base import Sent
+from trimtab.sparsifiers.base import Sent
 from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 
@@ -59,7 +59,7 @@ class Ranks:
         for group in self._groups:
             group.hosts = tuple(map(tuple, hosts)) or group.hosts
         self.schemes = [collectives.create(plan.collective, group) for group in self._groups]
-        self.selectors = [None if plan.is_dense else sparsify.create(plan.sparsifier) for _ in self._groups]
+        self.selectors = [None if plan.is_dense else sparsifiers.create(plan.sparsifier) for _ in self._groups]
         self.residuals = [torch.zeros(num_elements) for _ in self._groups]
         self._step = 0
 

@@ -83,7 +83,7 @@ class RankPool:
         index_code.warm_up()
         self._context = get_context("forkserver")  # the server imports torch once, for all
         self._context.set_forkserver_preload(
-            ["torch", "torch.distributed", "trimtab.session.session", "trimtab.sparsify"]
+            ["torch", "torch.distributed", "trimtab.session.session", "trimtab.sparsifiers"]
         )
         self._deadline, self._backend = deadline, backend
         self._folder = tempfile.TemporaryDirectory()

@@ -25,7 +25,7 @@ from trimtab.control.monitors.gain import GainWatch
 from trimtab.control.monitors.network import Network
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.types import ModelFacts
-from trimtab.fusion import cut
+from trimtab.plan.fusion import cut
 from trimtab.plan.plan import Plan
 from trimtab.session.session import Session
 from trimtab.transport import extra_links as extra_links

@@ -5,8 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from trimtab.sparsify.base import Sent
-from trimtab.sparsify.formed_selector import FormedSelector
+from trimtab.sparsifiers.base import FormedSelector, Sent
 from trimtab_api import catalogue
 
 

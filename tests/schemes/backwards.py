@@ -1,6 +1,6 @@
 """A schedule of one's own: first what the next forward pass needs first. Copy it to add one: it is pure."""
 
-from trimtab.schedule import Iteration, Schedule, Send
+from trimtab.plan.schedules import Iteration, Schedule, Send
 from trimtab_api import catalogue
 
 

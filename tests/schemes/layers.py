@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import accumulate
 
-from trimtab.fusion.base import BufferCosts
+from trimtab.plan.fusion.base import BufferCosts
 from trimtab.plan.profile import Profile
 from trimtab_api import catalogue
 

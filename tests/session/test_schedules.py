@@ -27,8 +27,8 @@ from torch import Tensor
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.papers.deft import queues
 from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.plan.schedules.step_times import StepTimes
 from trimtab.plan.timetable import Iteration, Timetable
-from trimtab.schedule.step_times import StepTimes
 from trimtab.transport.group import Group
 from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES
 

@@ -18,7 +18,7 @@ from trimtab.checkpoint.snapshot import Snapshot, TrainingState
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.session.session import Session
-from trimtab.sparsify.near_k import EXACT_UP_TO
+from trimtab.sparsifiers.near_k import EXACT_UP_TO
 
 SEVERAL_BUFFERS = FusionPlan((0, 604))
 

@@ -23,7 +23,7 @@ import torch
 from kit.rank_pool import environment_on_one_gpu
 from kit.training.engines import engine_of
 from torch import nn
-from trimtab.fusion import cut
+from trimtab.plan.fusion import cut
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session.session import Session

@@ -29,17 +29,20 @@ sparsifiers: Axis[Sparsifier] = Axis(
     Sparsifier(
         "tracked",
         "a threshold carried from step to step, corrected by what it achieved: within 10% of k",
-        "trimtab.sparsify.tracked_threshold:TrackedThreshold",
+        "trimtab.sparsifiers.tracked_threshold:TrackedThreshold",
     ),
-    Sparsifier("topk", "exactly the k largest", "trimtab.sparsify.topk:TopK", passes=9.0),
+    Sparsifier("topk", "exactly the k largest", "trimtab.sparsifiers.topk:TopK", passes=9.0),
     Sparsifier(
-        "mstopk", "exactly k, by a threshold found by bisection (MSTopk)", "trimtab.sparsify.mstopk:MSTopK", passes=35.0
+        "mstopk",
+        "exactly k, by a threshold found by bisection (MSTopk)",
+        "trimtab.sparsifiers.mstopk:MSTopK",
+        passes=35.0,
     ),
-    Sparsifier("dgc", "0.8 to 1.3 k, by the threshold of a sample (DGC)", "trimtab.sparsify.dgc:DGC", passes=1.6),
+    Sparsifier("dgc", "0.8 to 1.3 k, by the threshold of a sample (DGC)", "trimtab.sparsifiers.dgc:DGC", passes=1.6),
     Sparsifier(
         "sidco",
         "k / 2 to 2 k, by a distribution fitted in stages (SIDCo)",
-        "trimtab.sparsify.sidco:SIDCo",
+        "trimtab.sparsifiers.sidco:SIDCo",
         options=(
             Option("fit", one_of("exponential", "pareto"), "the distribution of the magnitudes", default="exponential"),
         ),
@@ -48,26 +51,26 @@ sparsifiers: Axis[Sparsifier] = Axis(
     Sparsifier(
         "gaussian-k",
         "2/3 to 4/3 k, by the percent point of a normal distribution (Gaussian-k)",
-        "trimtab.sparsify.gaussian_k:GaussianK",
+        "trimtab.sparsifiers.gaussian_k:GaussianK",
         passes=4.5,
     ),
     Sparsifier(
         "redsync",
         "k / 2 to 2 k, by bisection between mean and maximum (RedSync)",
-        "trimtab.sparsify.redsync:RedSync",
+        "trimtab.sparsifiers.redsync:RedSync",
         passes=4.0,
     ),
     Sparsifier(
         "hard-threshold",
         "what reaches a constant, k / 4 to 4 k of it",
-        "trimtab.sparsify.hard_threshold:HardThreshold",
+        "trimtab.sparsifiers.hard_threshold:HardThreshold",
         options=(Option("threshold", positive, "lambda, the smallest magnitude that is sent", default=0.01),),
         passes=5.0,
     ),
     Sparsifier(
         "random-k",
         "any k elements, the same on every rank",
-        "trimtab.sparsify.random_k:RandomK",
+        "trimtab.sparsifiers.random_k:RandomK",
         options=(Option("seed", whole_number(0), "of the draw", default=0),),
         passes=2.0,
         gain_odds=0.05,
@@ -86,11 +89,11 @@ _CREDIT = Option(
 
 schedules: Axis[Schedule] = Axis(
     "schedule",
-    Schedule("wait-free", "every bucket as soon as backward has filled it", "trimtab.schedule.wait_free:WaitFree"),
+    Schedule("wait-free", "every bucket as soon as backward has filled it", "trimtab.plan.schedules.simple:WaitFree"),
     Schedule(
         "after-backward",
         "every bucket once backward has ended",
-        "trimtab.schedule.after_backward:AfterBackward",
+        "trimtab.plan.schedules.simple:AfterBackward",
         awaits_backward=True,
     ),
     Schedule(
@@ -130,7 +133,7 @@ schedules: Axis[Schedule] = Axis(
     Schedule(
         "overlap",
         "updates of a round of local steps while the next round computes, one round late (eager DiLoCo)",
-        "trimtab.schedule.overlap:Overlap",
+        "trimtab.plan.schedules.simple:Overlap",
         delays_updates=True,
         overlaps_rounds=True,
     ),
@@ -183,26 +186,26 @@ planners: Axis[Row] = Axis(
     Row(
         "fixed",
         "buffers of a fixed size, of whole tensors (DistributedDataParallel, Horovod)",
-        "trimtab.fusion.fixed:fixed_size",
+        "trimtab.plan.fusion.planners:fixed_size",
         options=(Option("bytes", _size, "bytes of a buffer", default=DEFAULT_BUFFER_BYTES),),
     ),
-    Row("single", "one buffer for all", "trimtab.fusion.fixed:single_buffer"),
+    Row("single", "one buffer for all", "trimtab.plan.fusion.planners:single_buffer"),
     Row(
         "equal",
         "so many buffers of the same size, tensors split",
-        "trimtab.fusion.equal:equal_parts",
+        "trimtab.plan.fusion.planners:equal_parts",
         options=(Option("buffers", whole_number(1, MOST_BUFFERS), "how many"),),
     ),
     Row(
         "cuts",
         "cut by hand",
-        "trimtab.fusion.by_hand:cut_at",
+        "trimtab.plan.fusion.planners:cut_at",
         options=(Option("at", _offsets, "element offsets, with + between them"),),
     ),
     Row(
         "safusion",
         "SAFusion: buffers whose exchange lasts as long as the next takes to fill, selection ahead of fusion",
-        "trimtab.fusion.safusion:safusion",
+        "trimtab.papers.safusion.safusion:safusion",
         options=(
             Option(
                 "workers",
@@ -220,31 +223,31 @@ planners: Axis[Row] = Axis(
             _selection("ahead"),
         ),
     ),
-    Row("none", "no fusion: a buffer for each tensor (WFBP)", "trimtab.fusion.fixed:buffer_per_tensor"),
+    Row("none", "no fusion: a buffer for each tensor (WFBP)", "trimtab.plan.fusion.planners:buffer_per_tensor"),
     Row(
         "mg-wfbp",
         "merged gradients: merge where the next gradient comes before what merging saves is spent (MG-WFBP)",
-        "trimtab.fusion.mg_wfbp:merged_gradients",
+        "trimtab.plan.fusion.planners:merged_gradients",
     ),
     Row(
         "omgs",
         "merged gradients, with the time that compressing takes (OMGS-SGD)",
-        "trimtab.fusion.omgs:merged_sparsification",
+        "trimtab.plan.fusion.planners:merged_sparsification",
     ),
     Row(
         "cupcake",
         "the cuts that are best where compressing halts the backward pass (Cupcake)",
-        "trimtab.fusion.cupcake:cupcake",
+        "trimtab.plan.fusion.planners:cupcake",
     ),
     Row(
         "autotuned",
         "buffers of the fixed size that is best in the model of a step (Horovod's autotuning)",
-        "trimtab.fusion.autotuned:autotuned_size",
+        "trimtab.plan.fusion.planners:autotuned_size",
     ),
     Row(
         "optimal",
         "the best cuts between tensors in the model of a step, by dynamic programming",
-        "trimtab.fusion.optimal:optimal",
+        "trimtab.plan.fusion.planners:optimal",
     ),
     common=(_selection("behind"),),
 )

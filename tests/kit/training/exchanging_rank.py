@@ -17,8 +17,8 @@ from trimtab.papers.bytescheduler import priority
 from trimtab.papers.deft import queues
 from trimtab.papers.us_byte import us_byte
 from trimtab.plan.plan import Plan
+from trimtab.plan.schedules.step_times import StepTimes
 from trimtab.plan.timetable import Timetable
-from trimtab.schedule.step_times import StepTimes
 from trimtab.transport import extra_links as extra_links
 from trimtab.transport.group import Group
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.schedule import Iteration, Schedule, Send
+from trimtab.plan.schedules import Iteration, Schedule, Send
 from trimtab_api import catalogue
 from trimtab_api.catalogue import schedules
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.collectives.all_gather import AllGather
-from trimtab.sparsify.topk import TopK
+from trimtab.sparsifiers.topk import TopK
 from trimtab_api import catalogue
 
 

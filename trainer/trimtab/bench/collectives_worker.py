@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 from trimtab_api import catalogue
 
-from trimtab import collectives, sparsify
+from trimtab import collectives, sparsifiers
 from trimtab.collectives.base import Exchange
 from trimtab.kernels.warm_up import warm_up
 from trimtab.plan.plan import Plan, elements_to_send
-from trimtab.sparsify.base import Sent
+from trimtab.sparsifiers.base import Sent
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import barrier, broadcast_json
 
@@ -88,7 +88,7 @@ def _exchange(
     All ranks begin together. With error feedback, and all that the scheme and the sparsifier carry.
     """
     scheme = collectives.create(plan.collective, group)
-    selector = None if plan.is_dense else sparsify.create(plan.sparsifier)
+    selector = None if plan.is_dense else sparsifiers.create(plan.sparsifier)
     n = grads[0].numel()
     residual, next_residual, out = (torch.zeros(n, dtype=torch.float32) for _ in range(3))
     times = []

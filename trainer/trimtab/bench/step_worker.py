@@ -16,7 +16,7 @@ from torch import nn
 from torchvision.models import resnet18
 
 from trimtab.bench.replayed import Replayed, record
-from trimtab.fusion import cut
+from trimtab.plan.fusion import cut
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session.ddp_baseline import wrap

@@ -13,16 +13,16 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
-from trimtab.collectives.sparse_messages.message import pack, unpack
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
 from trimtab.transport.recursive_halving import doubling_all_gather
 from trimtab.transport.timer import LapTimer
 from trimtab.wire import index_code
+from trimtab.wire.messages import pack, unpack
 from trimtab.wire.value_formats import format_of, put_errors
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selected, Selector
+    from trimtab.sparsifiers.base import Selected, Selector
     from trimtab.transport.base import Transport
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
-from trimtab.collectives.shared_indices import mean_at
+from trimtab.collectives.sparse_parts import mean_at
 from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather, broadcast
@@ -26,7 +26,7 @@ from trimtab.transport.timer import LapTimer
 from trimtab.wire import index_code
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selected, Selector
+    from trimtab.sparsifiers.base import Selected, Selector
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ import torch
 from torch import Tensor
 
 from trimtab.plan.plan import elements_to_send
-from trimtab.sparsify.base import Sent
-from trimtab.sparsify.topk import TopK
+from trimtab.sparsifiers.base import Sent
+from trimtab.sparsifiers.topk import TopK
 
 if TYPE_CHECKING:
     from trimtab.kernels import FlatGrad
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
     from trimtab.transport.base import Transport
     from trimtab.transport.group import Group
 

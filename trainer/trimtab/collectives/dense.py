@@ -16,7 +16,7 @@ from trimtab.transport.rounded_vector import rounding_to
 from trimtab.transport.timer import LapTimer
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
 
 
 @dataclass(frozen=True)

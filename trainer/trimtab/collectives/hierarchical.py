@@ -18,16 +18,16 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
-from trimtab.collectives.sparse_messages import sparse_or_dense as sparse_or_dense
-from trimtab.collectives.sparse_messages.pairs import Pairs
 from trimtab.transport.primitives import all_gather, ring_all_gather, ring_reduce_scatter, share
 from trimtab.transport.subgroup import Subgroup
 from trimtab.transport.timer import LapTimer
+from trimtab.wire.messages import pack_range, write_range_mean
+from trimtab.wire.pairs import Pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
     from trimtab.transport.base import Transport
     from trimtab.transport.group import Group
 
@@ -136,7 +136,7 @@ class Hierarchy(Collective):
         else:
             assert part.sent is not None, "a sparse scheme says what it sent"
             indices = own.nonzero().flatten().to(torch.int32)
-            mean, _ = sparse_or_dense.encode(Pairs(indices, kernels.take(own, indices)), 0, stop - start)
+            mean, _ = pack_range(Pairs(indices, kernels.take(own, indices)), 0, stop - start)
             count = torch.tensor([part.sent.numel()], dtype=torch.int32, device=out.device)
             parts += [each.view(torch.uint8) for each in (count, part.sent + start, mean)]
         timer.compressed()
@@ -153,7 +153,7 @@ class Hierarchy(Collective):
         for (first, end), message in zip(pairwise(_bounds(n, size)), messages, strict=True):
             after = head + 4 + 4 * int(message[head : head + 4].view(torch.int32).item())
             sent.append(message[head + 4 : after].view(torch.int32))
-            sparse_or_dense.write_mean(message[after:], out[first:end], 0, 1 / size)
+            write_range_mean(message[after:], out[first:end], 0, 1 / size)
         timer.compressed()
         return torch.cat(sent), vote
 

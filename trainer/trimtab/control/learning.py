@@ -17,7 +17,7 @@ from trimtab.control.monitors.network import Network, NetworkChange, speaks_for
 from trimtab.control.monitors.recent_steps import RecentSteps, was_applied
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
 from trimtab.plan.plan import Plan
-from trimtab.timeline import Timeline
+from trimtab.plan.timeline import Timeline
 
 #: A monitor may notice a change of the network this late [s]: steps before it are not to be learned from.
 _NOTICED_LATE_SECONDS = 5.0

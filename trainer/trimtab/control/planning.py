@@ -11,11 +11,11 @@ from trimtab_api.catalogue import BYTES_PER_ELEMENT, collective_cost, schedules,
 
 from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.types import ControllerSettings, ModelFacts
-from trimtab.fusion import plan_of
-from trimtab.fusion.base import BufferCosts
+from trimtab.plan.fusion import plan_of
+from trimtab.plan.fusion.base import BufferCosts
 from trimtab.plan.plan import FusionPlan, Plan, dense_plan
+from trimtab.plan.schedules import StepFacts, planned
 from trimtab.plan.timetable import Timetable
-from trimtab.schedule import StepFacts, planned
 
 #: The network planned for before one was measured, 1 ms and 1 Gbit/s: the first plan must be the same on every rank.
 _NOMINAL_ALPHA, _NOMINAL_BETA = 1e-3, 8e-9

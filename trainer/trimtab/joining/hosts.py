@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 
 from trimtab.environment.free_ports import free_ports
+from trimtab.transport.interfaces import own_address
 from trimtab.transport.object_collectives import json_of
-from trimtab.transport.rendezvous.mesh import own_address
 
 #: The same in every container of a machine, and of no other.
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -256,7 +256,7 @@ class Plan:
         """Read ``dense``, ``dense-ring``, ``0.01/all-gather`` or ``0.01/all-gather/sparsifier=topk``.
 
         ``fusion`` and ``otherwise`` (by axis) are what is meant where the text does not name an axis. A fusion planner
-        that it names has not made its cuts yet: `trimtab.fusion.cut` does, given the tensors.
+        that it names has not made its cuts yet: `trimtab.plan.fusion.cut` does, given the tensors.
 
         Raises `UserError` naming the part that is wrong.
         """

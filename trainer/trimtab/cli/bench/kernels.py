@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from trimtab_api.errors import UserError
 
 if TYPE_CHECKING:
-    from trimtab.sparsify import Selector
+    from trimtab.sparsifiers import Selector
 
 NUM_ELEMENTS = 11_700_000  # ResNet-18
 RATIOS = (0.001, 0.01, 0.1)
@@ -76,7 +76,7 @@ def measure(n: int, ratio: float, rounds: int, device: str = "cpu") -> list[Meas
     """Time the fused pass and every sparsifier on n Laplace-distributed elements: one thread, or the GPU until done."""
     import torch
 
-    from trimtab import kernels, sparsify
+    from trimtab import kernels, sparsifiers
     from trimtab.plan.plan import elements_to_send
 
     threads = torch.get_num_threads()
@@ -98,13 +98,13 @@ def measure(n: int, ratio: float, rounds: int, device: str = "cpu") -> list[Meas
             selector.compress(grad, residual, next_residual, (0, n), (k,))
             selector.commit()
 
-        sparsifiers = {name: partial(compress, sparsify.create(name)) for name in sparsify.names()}
+        compressions = {name: partial(compress, sparsifiers.create(name)) for name in sparsifiers.names()}
         seconds = interleaved(
             {
                 "copy": lambda: copied_to.copy_(copied_from),
                 "torch.topk": lambda: magnitudes.topk(k, sorted=False),
                 "fused_select": select,
-                **sparsifiers,
+                **compressions,
             },
             rounds,
             torch.cuda.synchronize if device == "cuda" else lambda: None,
@@ -114,7 +114,7 @@ def measure(n: int, ratio: float, rounds: int, device: str = "cpu") -> list[Meas
     return [
         Measured(kernel, n, ratio, taken, taken / seconds["copy"], seconds["torch.topk"] / taken)
         for kernel, taken in seconds.items()
-        if kernel in ("fused_select", *sparsifiers)
+        if kernel in ("fused_select", *compressions)
     ]
 
 

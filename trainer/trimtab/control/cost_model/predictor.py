@@ -23,7 +23,7 @@ from trimtab.control.decision import Prediction
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import Profile
-from trimtab.timeline import BufferTimes, Readiness, Timeline, assumed_compute_seconds, latent, simulate
+from trimtab.plan.timeline import BufferTimes, Readiness, Timeline, assumed_compute_seconds, latent, simulate
 
 #: Steps after which a measured gain no longer speaks for the present stage of training.
 _GAIN_MAX_AGE_STEPS = 2000

@@ -7,9 +7,9 @@ from functools import lru_cache
 
 from trimtab_api.catalogue import schedules
 
-from trimtab import schedule
+from trimtab.plan import schedules as schedule
+from trimtab.plan.timeline import BufferTimes, Transfer, iteration_seconds, mean_iteration_seconds, transfers_of
 from trimtab.plan.timetable import Timetable
-from trimtab.timeline import BufferTimes, Transfer, iteration_seconds, mean_iteration_seconds, transfers_of
 
 #: Iterations of a schedule that its average is taken over, after so many in which a delay builds up.
 _SETTLING, _ITERATIONS = 12, 12

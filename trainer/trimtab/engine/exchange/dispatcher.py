@@ -19,7 +19,7 @@ from trimtab.engine.gradients.momentum_correction import clip_locally
 from trimtab.engine.gradients.participation import ParameterUsage
 from trimtab.engine.phase_timer import PhaseTimer
 from trimtab.plan.plan import Plan, elements_to_send, split_elements
-from trimtab.schedule import Iteration, Schedule, Send
+from trimtab.plan.schedules import Iteration, Schedule, Send
 from trimtab.transport.group import Group
 
 

@@ -16,7 +16,6 @@ from torch import Tensor
 from trimtab_api.catalogue import schedules
 from trimtab_api.errors import UserError
 
-from trimtab import schedule
 from trimtab.engine.exchange.arrivals import Arrivals
 from trimtab.engine.exchange.backward_passes import BackwardPasses, WatchesGradients
 from trimtab.engine.exchange.buckets import Buckets
@@ -32,8 +31,9 @@ from trimtab.engine.gradients.participation import ParameterUsage
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.partial_steps import PartialSteps
 from trimtab.engine.phase_timer import PhaseTimer
+from trimtab.plan import schedules as schedule
 from trimtab.plan.plan import Plan
-from trimtab.sparsify.base import Sent
+from trimtab.sparsifiers.base import Sent
 from trimtab.transport.base import StepTag
 from trimtab.transport.group import Group
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from trimtab.engine.exchange.buckets import Bucket, Buckets, Held
 from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
 from trimtab.engine.gradients.flat_buffers import BufferRange, FlatBuffers
-from trimtab.schedule import Iteration
+from trimtab.plan.schedules import Iteration
 
 
 class GradientWriter:

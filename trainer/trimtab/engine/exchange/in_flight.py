@@ -14,7 +14,7 @@ from trimtab.engine.exchange.consensus import ExchangeSummary
 from trimtab.engine.gradients.flat_buffers import BufferRange, FlatBuffers
 from trimtab.engine.gradients.gather import Gradients
 from trimtab.kernels import FlatGrad
-from trimtab.schedule import Send
+from trimtab.plan.schedules import Send
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trimtab import collectives, sparsify
+from trimtab import collectives, sparsifiers
 from trimtab.collectives.base import Collective, Ranges
 from trimtab.engine.exchange.outer_optimizer import OuterOptimizer
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.momentum_correction import MomentumCorrection
 from trimtab.plan.plan import Plan
-from trimtab.sparsify.base import Selector, Sent
+from trimtab.sparsifiers.base import Selector, Sent
 from trimtab.transport.group import Group
 
 
@@ -35,7 +35,7 @@ class Schemes:
         if plan.collective not in self._collectives:
             self._collectives[plan.collective] = collectives.create(plan.collective, self._group)
         if not plan.is_dense and plan.sparsifier not in self._selectors:
-            self._selectors[plan.sparsifier] = sparsify.create(plan.sparsifier)
+            self._selectors[plan.sparsifier] = sparsifiers.create(plan.sparsifier)
         if not plan.momentum:
             self.velocity = None
         elif self.velocity is None:
@@ -85,7 +85,7 @@ class Schemes:
             self._collectives[name].load_state_dict(held)
         for name, held in state["sparsifiers"].items():
             if name not in self._selectors:
-                self._selectors[name] = sparsify.create(name)
+                self._selectors[name] = sparsifiers.create(name)
             self._selectors[name].load_state_dict(held)
         if self.velocity is not None:
             self.velocity.load(state["velocity"])

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from trimtab.engine.gradients.flat_buffers import BufferRange, FlatBuffers
 from trimtab.kernels import FlatGrad
-from trimtab.sparsify.base import Sent
+from trimtab.sparsifiers.base import Sent
 
 
 class MomentumCorrection:

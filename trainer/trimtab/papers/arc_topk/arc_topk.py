@@ -20,12 +20,12 @@ from trimtab_api.catalogue.costs import ARC_FEWEST_BLOCKS, ARC_SKETCH_SHARE
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
-from trimtab.collectives.shared_indices import mean_at
+from trimtab.collectives.sparse_parts import mean_at
 from trimtab.transport.primitives import all_gather
 from trimtab.transport.timer import LapTimer
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
     from trimtab.transport.base import Transport
 
 

@@ -18,9 +18,9 @@ from itertools import accumulate
 from typing import Literal
 
 from trimtab.plan.profile import Profile
+from trimtab.plan.schedules.base import PlannedSchedule, StepFacts, split
+from trimtab.plan.schedules.step_times import StepTimes
 from trimtab.plan.timetable import Iteration, Send, Timetable
-from trimtab.schedule.planner import PlannedSchedule, StepFacts, split
-from trimtab.schedule.step_times import StepTimes
 
 Choose = Callable[[Sequence[int], Sequence[int]], int]
 """From the buckets sent so far and those that are complete to the one that goes next."""

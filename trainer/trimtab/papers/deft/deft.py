@@ -8,8 +8,8 @@ from trimtab.papers.deft import queues
 from trimtab.papers.deft.preserver import is_too_early, loss_model, preserved
 from trimtab.papers.us_byte.us_byte import plan_us_byte
 from trimtab.plan.profile import Profile
+from trimtab.plan.schedules.base import PlannedSchedule, StepFacts, split
 from trimtab.plan.timetable import Timetable
-from trimtab.schedule.planner import PlannedSchedule, StepFacts, split
 
 #: Buckets after which no longer one is cut: each is a message or several.
 _MOST_BUCKETS = 30

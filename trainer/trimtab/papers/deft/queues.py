@@ -19,8 +19,8 @@ from functools import partial
 from itertools import zip_longest
 
 from trimtab.papers.deft.knapsack import Fill, Orders, knapsack, recursive_knapsack, two_knapsacks
+from trimtab.plan.schedules.step_times import StepTimes
 from trimtab.plan.timetable import Iteration, Send, Timetable
-from trimtab.schedule.step_times import StepTimes
 
 #: Iterations after which queues that have not repeated themselves are emptied, so that they do.
 _MOST_ITERATIONS = 24

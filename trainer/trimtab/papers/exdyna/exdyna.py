@@ -20,18 +20,18 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
-from trimtab.collectives.shared_indices import mean_at
+from trimtab.collectives.sparse_parts import mean_at
 from trimtab.papers.exdyna.partitions import Partitions, imbalance
 from trimtab.papers.exdyna.selection import PartSelection, select_over, within_quota
 from trimtab.papers.exdyna.threshold import RULES, SMALLEST, mean_of
-from trimtab.sparsify.topk import kth_largest
+from trimtab.sparsifiers.topk import kth_largest
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
 from trimtab.transport.timer import LapTimer
 from trimtab.wire import index_code
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
     from trimtab.transport.base import Transport
 
 #: A sample that seeds a threshold should hold this many of the k largest elements: 3% of error in their count.

@@ -12,7 +12,7 @@ from trimtab import kernels
 from trimtab.collectives.base import Exchange
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
 
 #: A quota is kept within this share of itself.
 TOLERANCE = 0.1

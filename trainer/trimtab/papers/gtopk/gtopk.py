@@ -13,14 +13,14 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
-from trimtab.collectives.own_selection import OwnSelection
-from trimtab.collectives.sparse_messages import pairs as sparse_pairs
-from trimtab.collectives.sparse_messages.pairs import Pairs
+from trimtab.collectives.sparse_parts import OwnSelection
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import binomial_tree, broadcast, chain_length
+from trimtab.wire import pairs as sparse_pairs
+from trimtab.wire.pairs import Pairs
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
     from trimtab.transport.base import Transport
 
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trimtab.collectives.sparse_messages.pairs import Pairs
+from trimtab.wire.pairs import Pairs
 
 #: Of a float32's bits without its sign: the exponent and four bits more, so that a bin is 3 to 6% wide.
 _DROPPED_BITS = 19

@@ -23,15 +23,15 @@ from trimtab_api.catalogue import wires
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
-from trimtab.collectives.own_selection import OwnSelection
-from trimtab.collectives.sparse_messages import pairs as sparse_pairs
-from trimtab.collectives.sparse_messages.pairs import Pairs
+from trimtab.collectives.sparse_parts import OwnSelection, reduce_scatter
 from trimtab.papers.ok_topk.global_threshold import Shares, histogram, shares_by_histogram, shares_by_threshold
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather, all_to_all
+from trimtab.wire import pairs as sparse_pairs
+from trimtab.wire.pairs import Pairs
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
     from trimtab.transport.base import Transport
 
 #: Steps between two estimates of the global threshold, and between two changes of the regions (the published code's).
@@ -85,7 +85,7 @@ class OkTopk(Collective):
         state = self._state_of(key, sum(exchange.k))
 
         wire = exchange.wire
-        sums, lost, num_messages = sparse_pairs.reduce_scatter(transport, own, state.bounds, wire)
+        sums, lost, num_messages = reduce_scatter(transport, own, state.bounds, wire)
         timer.communicated()
         magnitudes = sums.values.abs()
         estimates, moves = state.age % ESTIMATE_EVERY == 0, state.age % REGIONS_EVERY == 0

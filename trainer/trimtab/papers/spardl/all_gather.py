@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from trimtab.collectives.sparse_messages.message import pack, unpack
-from trimtab.collectives.sparse_messages.pairs import Pairs, added, strongest
 from trimtab.transport.base import Transport
 from trimtab.transport.primitives import all_gather, chain_length
 from trimtab.wire import index_code
+from trimtab.wire.messages import pack, unpack
+from trimtab.wire.pairs import Pairs, added, strongest
 
 #: Takes what was dropped of a sum, whose values are this rank's share already.
 GiveBack = Callable[[Pairs], None]

@@ -18,15 +18,15 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.collectives.base import Exchange
-from trimtab.collectives.sparse_messages.message import pack, unpack
-from trimtab.collectives.sparse_messages.pairs import Pairs, joined
 from trimtab.kernels import FlatGrad
 from trimtab.papers.spardl.residual_log import ResidualLog
-from trimtab.sparsify.base import Selected, Selector
+from trimtab.sparsifiers.base import Selected, Selector
 from trimtab.transport.base import Transport
 from trimtab.transport.primitives import chain_length
 from trimtab.transport.timer import LapTimer
 from trimtab.wire import index_code
+from trimtab.wire.messages import pack, unpack
+from trimtab.wire.pairs import Pairs, joined
 from trimtab.wire.value_formats import format_of
 
 #: What several blocks send: coded indices and values (both uint8).

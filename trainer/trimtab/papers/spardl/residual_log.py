@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.collectives.sparse_messages.pairs import Pairs
+from trimtab.wire.pairs import Pairs
 
 
 class ResidualLog:

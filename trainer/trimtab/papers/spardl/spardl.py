@@ -15,9 +15,6 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
-from trimtab.collectives.sparse_messages import pairs as sparse_pairs
-from trimtab.collectives.sparse_messages.message import pack, unpack
-from trimtab.collectives.sparse_messages.pairs import Pairs
 from trimtab.papers.spardl.all_gather import JobConnection, bruck, recursive_doubling
 from trimtab.papers.spardl.reduce_scatter import Bag, Blocks, BlockSelector, last_bag, spar_reduce_scatter
 from trimtab.papers.spardl.residual_log import ResidualLog
@@ -28,9 +25,12 @@ from trimtab.transport.primitives import all_gather
 from trimtab.transport.subgroup import Subgroup
 from trimtab.transport.timer import LapTimer
 from trimtab.wire import index_code
+from trimtab.wire import pairs as sparse_pairs
+from trimtab.wire.messages import pack, unpack
+from trimtab.wire.pairs import Pairs
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
-from trimtab.collectives.own_selection import OwnSelection
-from trimtab.collectives.sparse_messages import pairs as sparse_pairs
-from trimtab.collectives.sparse_messages import sparse_or_dense as sparse_or_dense
+from trimtab.collectives.sparse_parts import OwnSelection, reduce_scatter
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
+from trimtab.wire import pairs as sparse_pairs
+from trimtab.wire.messages import pack_range, write_range_mean
 
 if TYPE_CHECKING:
-    from trimtab.sparsify.base import Selector
+    from trimtab.sparsifiers.base import Selector
     from trimtab.transport.base import Transport
 
 
@@ -45,9 +45,9 @@ class TopkDsa(Collective):
         n, size, rank = out.numel(), transport.size, transport.rank
         bounds = [owner * n // size for owner in range(size + 1)]
         residual, wire = exchange.next_residual, exchange.wire
-        sums, lost, num_messages = sparse_pairs.reduce_scatter(transport, prepared.pairs, bounds, wire)
+        sums, lost, num_messages = reduce_scatter(transport, prepared.pairs, bounds, wire)
         timer.communicated()
-        coded, lost_of_sums = sparse_or_dense.encode(sums, bounds[rank], bounds[rank + 1], wire)
+        coded, lost_of_sums = pack_range(sums, bounds[rank], bounds[rank + 1], wire)
         kept = sum(sparse_pairs.keep(residual, each) for each in (lost, lost_of_sums))
         message = torch.cat([vote.view(torch.uint8), coded])
         timer.compressed()
@@ -58,7 +58,7 @@ class TopkDsa(Collective):
         vote.zero_()
         for (start, stop), message in zip(pairwise(bounds), messages, strict=True):
             vote += message[:head].view(torch.float32)
-            sparse_or_dense.write_mean(message[head:], out[start:stop], start, 1 / size, wire)
+            write_range_mean(message[head:], out[start:stop], start, 1 / size, wire)
         timer.compressed()
         return Exchanged(
             sent=prepared.pairs.indices,

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from trimtab.papers.bytescheduler import priority
 from trimtab.plan.profile import Profile
+from trimtab.plan.schedules.base import PlannedSchedule, StepFacts, split
+from trimtab.plan.schedules.step_times import StepTimes
 from trimtab.plan.timetable import Timetable
-from trimtab.schedule.planner import PlannedSchedule, StepFacts, split
-from trimtab.schedule.step_times import StepTimes
 
 
 def plan_us_byte(profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, partition: int) -> PlannedSchedule:

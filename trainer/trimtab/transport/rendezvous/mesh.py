@@ -6,37 +6,25 @@ connection is (`trimtab.transport.rendezvous.handshake`). Strangers are hung up 
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
 import json
 import os
 import socket
-import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import psutil
 import torch
 import torch.distributed as dist
-from trimtab_api.errors import UserError
 from trimtab_api.socket_buffers import largest_buffer
 
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.gpu import GpuTransport
+from trimtab.transport.interfaces import address_of, own_address
 from trimtab.transport.rendezvous import handshake
 from trimtab.transport.rendezvous.agreed_secret import agree_in_process_group
 from trimtab.transport.rendezvous.handshake import AuthenticationError, Steps
 from trimtab.transport.rendezvous.handshake_server import CallError, HandshakeServer
-from trimtab.transport.rendezvous.outward_address import (
-    is_loopback,
-    names_loopback,
-    outward_address,
-    rank0_host,
-    source_address,
-)
 from trimtab.transport.rendezvous.tcp import Endpoint, address_in, check_endpoint, checked_attempt
 from trimtab.transport.tcp import SocketTransport
 
@@ -47,7 +35,6 @@ _CONNECT_SECONDS = 120.0
 #: What a rank tells of itself over a process group, with zeros behind it.
 _CARD_BYTES = 256
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # <asm-generic/socket.h>; not in the socket module
-_SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 
 
 #: What makes a transport: of this rank, a socket to each other rank, and the deadline in seconds.
@@ -209,56 +196,6 @@ def _absent(peer: int) -> CommunicationError:
 def _close(connections: dict[int, socket.socket]) -> None:
     for each in connections.values():
         each.close()
-
-
-def own_address() -> tuple[str, socket.AddressFamily]:
-    """The address by which the other ranks reach this one.
-
-    That of the first usable interface in GLOO_SOCKET_IFNAME, else of the one that leads to rank 0's host. Where rank
-    0's name leads to loopback, as Debian's /etc/hosts has it, it is `outward_address`: others cannot reach loopback.
-
-    Raises:
-        UserError: Names the variable that names no usable interface, or no host.
-    """
-    names = os.environ.get("GLOO_SOCKET_IFNAME", "")
-    if names:
-        return _address_of_first(names), socket.AF_INET
-    host = rank0_host()
-    if host is None:
-        return outward_address() or ("127.0.0.1", socket.AF_INET)
-    try:
-        family, _, _, _, target = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-        address = source_address(family, (str(target[0]), 9))
-    except OSError as error:
-        remedy = f"cannot be reached from this machine ({error.strerror}); set it to an address of rank 0's host"
-        raise UserError(remedy, field="MASTER_ADDR", value=host) from None
-    if is_loopback(address) and not names_loopback(host):
-        return outward_address() or (address, family)
-    return address, family
-
-
-def _address_of_first(names: str) -> str:
-    """Gloo takes a list of interfaces, separated by commas; ranks here use the first that has an address."""
-    for name in names.split(","):
-        with contextlib.suppress(OSError):
-            return address_of(name.strip())
-    found = ", ".join(sorted(psutil.net_if_addrs()))
-    raise UserError(
-        f"names no network interface with an IPv4 address; set it to one of {found}, or unset it",
-        field="GLOO_SOCKET_IFNAME",
-        value=names,
-    )
-
-
-def address_of(interface: str) -> str:
-    """The IPv4 address of a network device of this machine. Raises `OSError` where there is none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        request = struct.pack("256s", interface.encode()[:15])
-        try:
-            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
-        except OSError as error:
-            raise OSError(errno.ENODEV, "no such interface with an address") from error
-    return socket.inet_ntoa(answer[20:24])
 
 
 def _enlarge_buffers(connection: socket.socket) -> None:

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from trimtab.transport.base import CommunicationError
-from trimtab.transport.rendezvous.mesh import own_address
+from trimtab.transport.interfaces import own_address
 from trimtab.transport.rendezvous.tcp import Endpoint, address_in, meet
 
 

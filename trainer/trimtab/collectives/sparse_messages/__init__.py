@@ -1,1 +1,0 @@
-"""What sparse collectives send: pairs of an index and a value."""

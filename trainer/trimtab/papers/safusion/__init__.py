@@ -1,0 +1,1 @@
+"""SAFusion: buffers of gradients that are sparse before they are fused."""
