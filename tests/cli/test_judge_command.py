@@ -18,8 +18,8 @@ from trimtab.launch import run
 from trimtab.launch.processes.interrupts import Interrupted
 from trimtab.launch.run import RunRequest
 from trimtab.launch.supervisor import Ending
-from trimtab.records.result import RunResult
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.result import RunResult
 from trimtab_netmon.emulate import Network
 
 

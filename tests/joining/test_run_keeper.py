@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kit.run_processes import wait_until
 from trimtab.environment.launchers import torchrun_job
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
 from trimtab_api.errors import UserError
 
 JOB = (
@@ -23,7 +23,7 @@ KEEPS = """
 import os, signal, sys
 from pathlib import Path
 from trimtab.joining.run_keeper import RunLifecycle
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
 from trimtab_api.trainingjob import load_training_job
 
 def terminate():

@@ -5,7 +5,7 @@ from trimtab.launch.processes.children import Exit
 from trimtab.launch.processes.process_logs import LogFiles
 from trimtab.launch.root_cause import await_root_cause, root_cause
 from trimtab.launch.supervisor import describe_failure
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
 
 LOST = [
     "Traceback (most recent call last):",

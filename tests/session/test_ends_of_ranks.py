@@ -18,7 +18,7 @@ from trimtab.environment.free_ports import free_ports
 from trimtab.launch.processes.children import Exit
 from trimtab.launch.root_cause import root_cause
 from trimtab.plan.plan import Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.checks import check_model_of_many_ranks
 from trimtab.session.session import Session
 from trimtab.transport.base import CommunicationError

@@ -20,7 +20,7 @@ from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.papers.bytescheduler import priority
 from trimtab.papers.deft import queues
 from trimtab.plan.plan import FusionPlan, Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.schedule.step_times import StepTimes
 from trimtab.session.session import Session
 from trimtab.transport import extra_links as extra_links

@@ -14,7 +14,7 @@ from trimtab.engine.exchange.consensus import STEPS_BETWEEN_FINGERPRINTS
 from trimtab.engine.exchange.weight_fingerprint import ROUNDING, RanksDivergedError, WeightFingerprint, compare, slots
 from trimtab.papers.deft import queues
 from trimtab.plan.plan import FusionPlan, Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.schedule.step_times import StepTimes
 from trimtab.session.session import Session
 from trimtab.transport.group import Group

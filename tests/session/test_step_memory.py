@@ -31,7 +31,7 @@ from trimtab.papers.bytescheduler import priority
 from trimtab.papers.deft import queues
 from trimtab.papers.us_byte import us_byte
 from trimtab.plan.plan import FusionPlan, Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.schedule.step_times import StepTimes
 from trimtab.session.session import Session
 from trimtab.transport.group import Group

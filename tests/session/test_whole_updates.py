@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from trimtab.engine.exchange import checkpoint as carried_state
 from trimtab.papers.deft import queues
 from trimtab.plan.plan import FusionPlan, Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.schedule.step_times import StepTimes
 from trimtab.session.session import Session
 from trimtab.transport.group import Group

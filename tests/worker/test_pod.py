@@ -15,7 +15,7 @@ from trimtab.launch.kernel_cache import kernel_cache
 from trimtab.launch.pod import Pod, grace_seconds, num_threads
 from trimtab.launch.termination_message import LIMIT, num_oom_kills, shorten
 from trimtab.launch.worker import Worker
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
 from trimtab_api.errors import UserError
 from trimtab_api.private_paths import private_path_error
 from trimtab_api.trainingjob import load_job_file

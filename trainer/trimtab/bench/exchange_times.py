@@ -21,7 +21,7 @@ from trimtab_api.units import parse_bandwidth, parse_duration
 from trimtab_netmon import emulate
 
 from trimtab.bench.fleet import run_on_hosts
-from trimtab.records.fields import WrongFieldError, mapping, number, text, whole
+from trimtab.run_files.fields import WrongFieldError, mapping, number, text, whole
 
 #: Ranks, latency and bandwidth, these two as they are written.
 Network = tuple[int, str, str]

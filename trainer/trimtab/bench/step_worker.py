@@ -18,7 +18,7 @@ from torchvision.models import resnet18
 from trimtab.bench.replayed import Replayed, record
 from trimtab.fusion import cut
 from trimtab.plan.plan import Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.ddp_baseline import wrap
 from trimtab.session.session import Session
 from trimtab.transport.group import Group

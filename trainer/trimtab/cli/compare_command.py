@@ -15,7 +15,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted, heed, interruptible
 from trimtab.plan.names import DDP_HOOKS, GRID_MEANS, check_runs, parse_plans, with_plan, with_seed
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -126,8 +126,8 @@ def compare(
     target.
     """
     from trimtab.launch.run import RunRequest, is_done
-    from trimtab.records.result import SUCCESS_STATES
     from trimtab.report.comparison import run_directory, write_comparison
+    from trimtab.run_files.result import SUCCESS_STATES
 
     requests = [
         RunRequest(
@@ -159,9 +159,9 @@ def _run_each(
     """Run each request that is not in ``kept``, to one of the states; returns why one failed, or nothing."""
     from trimtab.cli.progress import Progress
     from trimtab.launch.run import run as run_job
-    from trimtab.records.run_reader import read_run
     from trimtab.report.summary import summarise
     from trimtab.report.table import sentence
+    from trimtab.run_files.reader import read_run
 
     for request in requests:
         if request.directory not in kept:

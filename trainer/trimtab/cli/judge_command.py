@@ -17,7 +17,7 @@ from trimtab.cli.compare_command import check_directory, compare
 from trimtab.judge import RANDOM_NETWORK_SEED
 from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.plan.names import ADAPTIVE, DDP_HOOKS
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
 
 if TYPE_CHECKING:
     from trimtab_netmon.emulate import Network

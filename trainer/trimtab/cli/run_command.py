@@ -12,7 +12,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.plan.names import check_runs, parse_plan, plan_of, with_plan
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -48,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
     from trimtab.cli.progress import Progress
     from trimtab.launch.run import RunRequest
     from trimtab.launch.run import run as run_job
-    from trimtab.records.best_effort import is_complete
-    from trimtab.records.run_reader import read_run
     from trimtab.report.summary import summarise, target_of
     from trimtab.report.table import sentence
+    from trimtab.run_files.best_effort import is_complete
+    from trimtab.run_files.reader import read_run
 
     plan = None if args.plan is None else parse_plan(args.plan, "--plan")
     job, network = prepare(args)

@@ -8,7 +8,7 @@ from typing import Any
 from trimtab.control.decision import Decision, Inputs, Measured
 from trimtab.control.search.selection import Choice
 from trimtab.plan.profile import Profile
-from trimtab.records.lines import Trigger
+from trimtab.run_files.schema import Trigger
 from trimtab.timeline import Timeline
 
 #: Rows of ``trace.jsonl``, by what goes on there.

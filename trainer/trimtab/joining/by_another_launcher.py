@@ -33,9 +33,9 @@ from trimtab.joining.joined import JobConnection
 from trimtab.joining.run_certificates import certificates_by_secret
 from trimtab.joining.run_keeper import RunLifecycle
 from trimtab.joining.side_processes import SideProcesses, restarting
-from trimtab.records.best_effort import best_effort
-from trimtab.records.recorder import Recorder
-from trimtab.records.run_directory import RunDirectory, resolved
+from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.layout import RunDirectory, resolved
+from trimtab.run_files.recorder import Recorder
 from trimtab.transport import extra_links as extra_links
 from trimtab.transport.group import DEFAULT_DEADLINE, Group
 from trimtab.transport.object_collectives import (

@@ -12,7 +12,7 @@ from trimtab.environment.job_secret import secret_of
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.joining.hosts import workers
 from trimtab.joining.joined import JobConnection
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.transport import extra_links as extra_links
 from trimtab.transport.group import Group
 from trimtab.transport.rendezvous import process_group

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trimtab_api.certificates import Certificates
 from trimtab_api.trainingjob import TrainingJob
 
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.transport.group import Group
 
 

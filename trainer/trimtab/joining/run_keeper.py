@@ -14,9 +14,9 @@ from trimtab_api.trainingjob import TrainingJob
 
 from trimtab.environment.launchers import torchrun_job
 from trimtab.plan.names import plan_of
-from trimtab.records.best_effort import best_effort
-from trimtab.records.result import RunResult
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.result import RunResult
 
 
 class RunLifecycle:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from trimtab.environment import reaper
-from trimtab.records.best_effort import best_effort
+from trimtab.run_files.best_effort import best_effort
 
 #: The kernel ends the process when the trainer ends, whatever ended it (PR_SET_PDEATHSIG). Not every image has setpriv.
 _DIES_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"

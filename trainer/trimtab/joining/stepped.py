@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.records.best_effort import best_effort
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.layout import RunDirectory
 
 
 def mark_first_step(environment: LaunchEnvironment) -> Callable[[], None]:

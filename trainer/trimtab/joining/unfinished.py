@@ -12,8 +12,8 @@ from types import TracebackType
 
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.environment.own_process import only_in_this_process
-from trimtab.records.best_effort import best_effort
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.layout import RunDirectory
 
 
 def mark_unfinished(environment: LaunchEnvironment) -> Callable[[], None]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from trimtab.records.run_reader import Run
 from trimtab.report.summary import Target, summarise
+from trimtab.run_files.reader import Run
 
 
 @dataclass(frozen=True)

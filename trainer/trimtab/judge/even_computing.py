@@ -14,8 +14,8 @@ from math import inf
 from statistics import mean, median
 
 from trimtab.judge.arrival import Arrival, arrival_of
-from trimtab.records.run_reader import Run
 from trimtab.report.summary import Target
+from trimtab.run_files.reader import Run
 
 
 def evened(runs: Mapping[str, Sequence[Run]], target: Target) -> dict[str, list[Arrival]]:

@@ -9,7 +9,7 @@ from trimtab_api.catalogue import Cost
 
 from trimtab.judge.recorded import Recorded
 from trimtab.plan.plan import FusionPlan, Plan
-from trimtab.records.run_reader import Run
+from trimtab.run_files.reader import Run
 
 
 def recorded_of(runs: Sequence[Run], target_loss: float) -> Recorded:

@@ -25,10 +25,10 @@ from trimtab.launch.processes.process_logs import LogFiles
 from trimtab.launch.processes.process_names import is_monitor, monitor_name, rank_name
 from trimtab.launch.restart_policy import RestartPolicy
 from trimtab.launch.supervisor import Ending, Supervisor, describe_failure, has_failed
-from trimtab.records.best_effort import best_effort
-from trimtab.records.json_files import read_json
-from trimtab.records.result import RunResult
-from trimtab.records.run_directory import RunDirectory, resolved
+from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.json_files import read_json
+from trimtab.run_files.layout import RunDirectory, resolved
+from trimtab.run_files.result import RunResult
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob

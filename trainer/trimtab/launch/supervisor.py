@@ -20,8 +20,8 @@ from trimtab.launch.processes.interrupts import Interrupted, has_come, heed
 from trimtab.launch.processes.process_logs import ProcessLogs
 from trimtab.launch.processes.process_names import METRICS, STATUS, is_monitor, is_rank, label
 from trimtab.launch.root_cause import await_root_cause, root_cause
-from trimtab.records.best_effort import best_effort
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.layout import RunDirectory
 
 #: Seconds that the status server has to tell its watchers how the run ended.
 FAREWELL_SECONDS = 5.0
@@ -38,7 +38,7 @@ class Ending:
     """How an attempt ended."""
 
     state: str
-    """As in `trimtab.records.result.RunResult`."""
+    """As in `trimtab.run_files.result.RunResult`."""
     message: str = ""
     failed: tuple[Exit, ...] = ()
     """The processes that failed, where all ranks may be restarted for it; `describe_failure` makes the message."""

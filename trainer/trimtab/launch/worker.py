@@ -29,9 +29,9 @@ from trimtab.launch.root_cause import root_cause
 from trimtab.launch.supervisor import Supervisor, describe_failure
 from trimtab.launch.wait_for_peer import wait_for_peer
 from trimtab.plan.names import plan_of
-from trimtab.records.best_effort import best_effort
-from trimtab.records.result import RunResult
-from trimtab.records.run_directory import InUseError, RunDirectory
+from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.layout import InUseError, RunDirectory
+from trimtab.run_files.result import RunResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

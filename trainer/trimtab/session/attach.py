@@ -33,7 +33,7 @@ from trimtab.joining.stepped import mark_first_step
 from trimtab.joining.unfinished import mark_unfinished
 from trimtab.plan.names import DDP_HOOK_VARIABLE
 from trimtab.plan.plan import dense_plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session import ddp_baseline
 from trimtab.session.checks import (
     SessionT,

@@ -40,8 +40,8 @@ from trimtab.engine.step_engine import StepEngine
 from trimtab.environment.own_process import only_in_this_process
 from trimtab.kernels.warm_up import warm_up
 from trimtab.plan.plan import Plan
-from trimtab.records.lines import OF_EVERY_EVALUATION
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
+from trimtab.run_files.schema import OF_EVERY_EVALUATION
 from trimtab.session.announcements import ControlMessages
 from trimtab.session.dropped_steps import DropLimit, LeftOut, culprits
 from trimtab.session.exchange_checkpoint import ExchangeCheckpoint

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trimtab.records.best_effort import best_effort
-from trimtab.records.line_file import LineFile
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.line_file import LineFile
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from trimtab_api.errors import UserError
 
-from trimtab.records.fields import mapping, mappings, number, text, whole
-from trimtab.records.json_files import Tail, all_lines, read_json, read_record
-from trimtab.records.lines import DecisionLine, Evaluation, LeftOutSteps, Link, NetworkNote, Phase, RoundEnd, Step
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.fields import mapping, mappings, number, text, whole
+from trimtab.run_files.json_files import Tail, all_lines, read_json, read_record
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.schema import DecisionLine, Evaluation, LeftOutSteps, Link, NetworkNote, Phase, RoundEnd, Step
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trimtab.records.lines import LeftOutSteps, Step
+from trimtab.run_files.schema import LeftOutSteps, Step
 
 
 class DroppedSteps:

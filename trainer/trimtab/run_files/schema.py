@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trimtab.records.fields import figure, flag, mapping, mappings, number, numbers, text, whole
+from trimtab.run_files.fields import figure, flag, mapping, mappings, number, numbers, text, whole
 
 #: Fields of an evaluation that are no metrics: a script has no such metric.
 OF_EVERY_EVALUATION = frozenset({"event", "step", "time"})

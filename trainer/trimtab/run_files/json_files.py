@@ -11,8 +11,8 @@ from trimtab_api.errors import UserError
 from trimtab_api.input_files import MAX_RECORD_BYTES, read_bytes
 from trimtab_api.units import format_size
 
-from trimtab.records.fields import WrongFieldError
-from trimtab.records.line_file import earlier_part
+from trimtab.run_files.fields import WrongFieldError
+from trimtab.run_files.line_file import earlier_part
 
 Record = TypeVar("Record")
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from trimtab_api.errors import UserError
 
-from trimtab.records.best_effort import best_effort
-from trimtab.records.line_file import earlier_part
+from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.line_file import earlier_part
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
 
-    from trimtab.records.result import RunResult
+    from trimtab.run_files.result import RunResult
 
 #: What file systems that know no locks answer.
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
