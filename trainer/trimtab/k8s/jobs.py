@@ -12,7 +12,7 @@ from typing import Any
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.types import API_VERSION
 
-from trimtab.cluster.job_row import JobRow
+from trimtab.k8s.job_row import JobRow
 
 try:
     import urllib3

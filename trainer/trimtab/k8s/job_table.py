@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from trimtab_api.units import format_duration
 
-from trimtab.cluster.job_row import JobRow
+from trimtab.k8s.job_row import JobRow
 
 COLUMNS = ("JOB", "STATE", "STEP", "LOSS", "STEP TIME", "PLAN", "GAIN", "PROGRESS", "MESSAGE")
 #: Columns whose cells end at the same place.
