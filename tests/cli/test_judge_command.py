@@ -10,10 +10,10 @@ import pytest
 from fake_runs import PHASES, step_line, write_run
 from trimtab.cli import judge_command, preparation
 from trimtab.cli.main import main
-from trimtab.judge import simulation, workloads
-from trimtab.judge.recorded import Recorded
-from trimtab.judge.simulation import SimulatedCell
-from trimtab.judge.workloads import Workload
+from trimtab.evaluation.judge import simulation, workloads
+from trimtab.evaluation.judge.recorded import Recorded
+from trimtab.evaluation.judge.simulation import SimulatedCell
+from trimtab.evaluation.judge.workloads import Workload
 from trimtab.launch import run
 from trimtab.launch.processes.interrupts import Interrupted
 from trimtab.launch.run import RunRequest

@@ -8,9 +8,9 @@ from math import inf, isfinite
 
 from trimtab_api.units import format_duration
 
-from trimtab.judge.arrival import Arrival
-from trimtab.judge.simulation import LEFT_OUT
-from trimtab.judge.verdict import Cell, Measured
+from trimtab.evaluation.judge.arrival import Arrival
+from trimtab.evaluation.judge.simulation import LEFT_OUT
+from trimtab.evaluation.judge.verdict import Cell, Measured
 from trimtab.plan.names import ADAPTIVE
 from trimtab.report.chart import scale_for
 from trimtab.report.page import document, section

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torchvision.models import resnet18
 
-from trimtab.bench.replayed import Replayed, record
+from trimtab.evaluation.bench.replayed import Replayed, record
 from trimtab.fusion import cut
 from trimtab.plan.plan import Plan
 from trimtab.run_files.recorder import Recorder

@@ -14,11 +14,11 @@ from trimtab_api.trainingjob.communication import LocalSteps
 
 from trimtab.control.sources import sources_by_default
 from trimtab.control.types import ControllerSettings
-from trimtab.judge.best_buffers import best_buffers
-from trimtab.judge.recorded import Recorded
-from trimtab.judge.simulated_cluster import Phase, SimulatedCluster
-from trimtab.judge.simulated_run import SimulatedRun, static
-from trimtab.judge.workloads import Workload
+from trimtab.evaluation.judge.best_buffers import best_buffers
+from trimtab.evaluation.judge.recorded import Recorded
+from trimtab.evaluation.judge.simulated_cluster import Phase, SimulatedCluster
+from trimtab.evaluation.judge.simulated_run import SimulatedRun, static
+from trimtab.evaluation.judge.workloads import Workload
 from trimtab.plan.names import GRID_LOCAL_STEPS, GRID_RATIOS
 from trimtab.plan.plan import FusionPlan, Plan, dense_plan
 

@@ -1,6 +1,7 @@
 """Everything that is true of one simulated training: machine, network, what compression costs it. No torch, no clock.
 
-Seconds and bytes throughout. A controller in it (`trimtab.judge.simulated_run`) sees only noisy measurements of this.
+Seconds and bytes throughout. A controller in it (`trimtab.evaluation.judge.simulated_run`) sees only noisy
+measurements of this.
 """
 
 from __future__ import annotations

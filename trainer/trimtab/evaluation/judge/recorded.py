@@ -174,7 +174,7 @@ class Recorded:
 
 def load(workload: str, own: Path) -> Recorded:
     """A workload's record: one made here, ``own``, or else the one that ships. Raises `UserError` without either."""
-    shipped = files("trimtab.judge").joinpath("curves", f"{workload}.json")
+    shipped = files("trimtab.evaluation.judge").joinpath("curves", f"{workload}.json")
     file = own if own.exists() else shipped
     if not file.is_file():
         raise UserError("no run of it was recorded, so nothing can be simulated; add --record", field=workload)

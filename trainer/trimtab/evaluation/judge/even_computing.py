@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import inf
 from statistics import mean, median
 
-from trimtab.judge.arrival import Arrival, arrival_of
+from trimtab.evaluation.judge.arrival import Arrival, arrival_of
 from trimtab.report.summary import Target
 from trimtab.run_files.reader import Run
 

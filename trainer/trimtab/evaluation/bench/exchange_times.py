@@ -20,7 +20,7 @@ from trimtab_api.input_files import MAX_RECORD_BYTES
 from trimtab_api.units import parse_bandwidth, parse_duration
 from trimtab_netmon import emulate
 
-from trimtab.bench.fleet import run_on_hosts
+from trimtab.evaluation.bench.fleet import run_on_hosts
 from trimtab.run_files.fields import WrongFieldError, mapping, number, text, whole
 
 #: Ranks, latency and bandwidth, these two as they are written.
@@ -116,7 +116,7 @@ def _measure(wanted: Measurement) -> ExchangeTimes:
     measured = run_on_hosts(
         emulate.Network(phases=(phase,)),
         wanted.ranks,
-        "trimtab.bench.collectives_worker",
+        "trimtab.evaluation.bench.collectives_worker",
         [
             *("--elements", str(wanted.elements), "--ratios", ",".join(wanted.ratios)),
             *("--collectives", ",".join(wanted.collectives)),

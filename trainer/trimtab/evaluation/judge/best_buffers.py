@@ -14,7 +14,7 @@ from trimtab_api.catalogue import planners, schedules
 from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.types import ModelFacts
-from trimtab.judge.simulated_cluster import SimulatedCluster
+from trimtab.evaluation.judge.simulated_cluster import SimulatedCluster
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import ModuleTimes, Profile
 

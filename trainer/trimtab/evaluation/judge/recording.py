@@ -7,7 +7,7 @@ from statistics import median
 
 from trimtab_api.catalogue import Cost
 
-from trimtab.judge.recorded import Recorded
+from trimtab.evaluation.judge.recorded import Recorded
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.run_files.reader import Run
 

@@ -8,8 +8,8 @@ from math import inf
 from statistics import median, median_high
 from typing import Any
 
-from trimtab.judge.arrival import Arrival
-from trimtab.judge.simulation import SimulatedCell
+from trimtab.evaluation.judge.arrival import Arrival
+from trimtab.evaluation.judge.simulation import SimulatedCell
 from trimtab.plan.names import ADAPTIVE, DDP_HOOKS
 from trimtab.plan.plan import Plan, dense_plan
 
@@ -74,7 +74,7 @@ class Cell:
     simulated: SimulatedCell
     measured: Measured = Measured()
     evened: Measured = Measured()
-    """The same, had every step computed equally long (`trimtab.judge.even_computing`)."""
+    """The same, had every step computed equally long (`trimtab.evaluation.judge.even_computing`)."""
 
     @property
     def name(self) -> str:

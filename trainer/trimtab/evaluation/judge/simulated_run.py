@@ -24,7 +24,7 @@ from trimtab.control.types import (
     SwitchPlan,
     TrialReport,
 )
-from trimtab.judge.simulated_cluster import SimulatedCluster, family
+from trimtab.evaluation.judge.simulated_cluster import SimulatedCluster, family
 from trimtab.plan.plan import ANNOUNCE_STEPS_BEFORE_SYNC, Plan, dense_plan
 
 #: Seconds for which a machine's speed stays about what it is.
