@@ -14,10 +14,10 @@ from trimtab.evaluation.judge import simulation, workloads
 from trimtab.evaluation.judge.recorded import Recorded
 from trimtab.evaluation.judge.simulation import SimulatedCell
 from trimtab.evaluation.judge.workloads import Workload
-from trimtab.launch import run
+from trimtab.launch.local import run
+from trimtab.launch.local.run import RunRequest
 from trimtab.launch.processes.interrupts import Interrupted
-from trimtab.launch.run import RunRequest
-from trimtab.launch.supervisor import Ending
+from trimtab.launch.processes.supervisor import Ending
 from trimtab.run_files.layout import RunDirectory
 from trimtab.run_files.result import RunResult
 from trimtab_netmon.emulate import Network

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from trimtab.environment.launch_environment import LaunchEnvironment
+from trimtab.launch.environment.launch_environment import LaunchEnvironment
 from trimtab.run_files.layout import RunDirectory
 
 

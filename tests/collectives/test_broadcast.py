@@ -9,7 +9,7 @@ import pytest
 import torch
 from kit.rank_pool import RankPool
 from torch import Tensor
-from trimtab.joining.hosts import HostCard
+from trimtab.launch.joining.host_layout import HostCard
 from trimtab.session.announcements import ControlMessages
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.group import Group

@@ -17,7 +17,7 @@ from trimtab_api.units import format_duration
 
 from trimtab.cli.log_tail import LogTail
 from trimtab.cli.run_view import RunView
-from trimtab.launch.supervisor import Ending
+from trimtab.launch.processes.supervisor import Ending
 from trimtab.report.summary import Target
 from trimtab.run_files.layout import RunDirectory
 

@@ -46,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
     """Run, showing live progress; 0 where it succeeded, 1 where it failed, 130 where it was interrupted."""
     from trimtab.cli.preparation import prepare
     from trimtab.cli.progress import Progress
-    from trimtab.launch.run import RunRequest
-    from trimtab.launch.run import run as run_job
+    from trimtab.launch.local.run import RunRequest
+    from trimtab.launch.local.run import run as run_job
     from trimtab.report.summary import summarise, target_of
     from trimtab.report.table import sentence
     from trimtab.run_files.best_effort import is_complete
@@ -102,8 +102,8 @@ def max_restarts(job: TrainingJob) -> int:
 
 def refuse_taken_ports(first: int, count: int) -> None:
     """Raise `UserError` where the run's metrics, and those of its monitors above, cannot be served."""
-    from trimtab.environment.free_ports import refuse_taken_port
-    from trimtab.launch.run import METRICS_HOST
+    from trimtab.launch.environment.ports import refuse_taken_port
+    from trimtab.launch.local.run import METRICS_HOST
 
     if first + count > 65536:
         remedy = f"leaves too few ports above it for {count - 1} monitors; choose one up to {65536 - count}"

@@ -37,9 +37,9 @@ from trimtab.engine.optimizer.stepper import as_list, warning_of_scheduler
 from trimtab.engine.profiling.phase_timer import Phase
 from trimtab.engine.same_model import check_models_are_alike
 from trimtab.engine.step_engine import StepEngine
-from trimtab.environment.own_process import only_in_this_process
 from trimtab.kernels.warm_up import warm_up
 from trimtab.plan.plan import Plan
+from trimtab.process.exit_handlers import only_in_this_process
 from trimtab.run_files.recorder import Recorder
 from trimtab.run_files.schema import OF_EVERY_EVALUATION
 from trimtab.session.announcements import ControlMessages

@@ -16,8 +16,8 @@ from typing import IO, Any
 from trimtab_api.errors import UserError
 from trimtab_netmon.emulate import Emulator, Network, available
 
-from trimtab.launch.command import KEEP_FREED_MEMORY
 from trimtab.launch.processes.interrupts import interruptible, pause
+from trimtab.launch.processes.trainer_command import KEEP_FREED_MEMORY
 
 MASTER_PORT = 29400
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trimtab.environment.launch_environment import LaunchEnvironment
+from trimtab.launch.environment.launch_environment import LaunchEnvironment
 from trimtab.run_files.best_effort import best_effort
 from trimtab.run_files.layout import RunDirectory
 

@@ -23,16 +23,16 @@ from trimtab_api.names import TLS_VARIABLE
 from trimtab_api.trainingjob import TrainingJob
 
 from trimtab.control.monitors.network_alarm import network_line
-from trimtab.environment.job_secret import secret_of_certificates
-from trimtab.environment.launchers import Ranks, rendezvous_endpoint
-from trimtab.environment.own_process import only_in_this_process
-from trimtab.environment.side_processes import monitor_command, status_command
-from trimtab.joining.configuration import Configuration, with_ranks
-from trimtab.joining.hosts import HostCard, Layout, layout
-from trimtab.joining.joined import JobConnection
-from trimtab.joining.run_certificates import certificates_by_secret
-from trimtab.joining.run_keeper import RunLifecycle
-from trimtab.joining.side_processes import SideProcesses, restarting
+from trimtab.launch.environment.job_secret import secret_of_certificates
+from trimtab.launch.environment.launchers import Ranks, rendezvous_endpoint
+from trimtab.launch.joining.configuration import Configuration, with_ranks
+from trimtab.launch.joining.connection import JobConnection
+from trimtab.launch.joining.host_layout import HostCard, Layout, layout
+from trimtab.launch.joining.run_certificates import certificates_by_secret
+from trimtab.launch.joining.run_keeper import RunLifecycle
+from trimtab.launch.joining.side_processes import SideProcesses, restarting
+from trimtab.launch.sidecars import monitor_command, status_command
+from trimtab.process.exit_handlers import only_in_this_process
 from trimtab.run_files.best_effort import best_effort
 from trimtab.run_files.layout import RunDirectory, resolved
 from trimtab.run_files.recorder import Recorder

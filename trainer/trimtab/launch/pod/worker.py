@@ -15,20 +15,20 @@ from trimtab_api.errors import UserError
 from trimtab_api.names import MONITOR_PORT, TLS_VARIABLE, TRAINER_METRICS_PORT, TRAINER_STATUS_PORT
 from trimtab_api.steps_of_attempts import BEFORE_FIRST_STEP, NOTHING_STARTED
 
-from trimtab.environment.cpus import usable_cpus
-from trimtab.environment.side_processes import metrics_command, status_command
-from trimtab.launch import termination_message
-from trimtab.launch.command import Process, rank_environment, trainer_environment
-from trimtab.launch.kernel_cache import kernel_cache
-from trimtab.launch.pod import Pod, grace_seconds, num_threads
+from trimtab.launch.pod import termination_message
+from trimtab.launch.pod.kernel_cache import kernel_cache
+from trimtab.launch.pod.pod import Pod, grace_seconds, num_threads
+from trimtab.launch.pod.wait_for_peer import wait_for_peer
 from trimtab.launch.processes.children import Exit
 from trimtab.launch.processes.interrupts import Interrupted, pause
 from trimtab.launch.processes.log_forwarding import LogForwarder
 from trimtab.launch.processes.process_names import STATUS, rank_name
-from trimtab.launch.root_cause import root_cause
-from trimtab.launch.supervisor import Supervisor, describe_failure
-from trimtab.launch.wait_for_peer import wait_for_peer
+from trimtab.launch.processes.root_cause import root_cause
+from trimtab.launch.processes.supervisor import Supervisor, describe_failure
+from trimtab.launch.processes.trainer_command import Process, rank_environment, trainer_environment
+from trimtab.launch.sidecars import metrics_command, status_command
 from trimtab.plan.names import plan_of
+from trimtab.process.cpus import usable_cpus
 from trimtab.run_files.best_effort import best_effort
 from trimtab.run_files.layout import InUseError, RunDirectory
 from trimtab.run_files.result import RunResult

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from trimtab.environment.free_ports import free_ports
+from trimtab.launch.environment.ports import free_ports
 from trimtab.run_files.best_effort import best_effort
 
 if TYPE_CHECKING:

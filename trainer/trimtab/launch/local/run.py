@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 from trimtab_api.errors import UserError
 from trimtab_api.input_files import read_bytes
 
-from trimtab.environment import job_secret
-from trimtab.environment.cpus import usable_cpus
-from trimtab.environment.side_processes import metrics_command, monitor_command, status_command
-from trimtab.launch.command import Process, rank_environment, trainer_process
-from trimtab.launch.hosts import Hosts, make_hosts
+from trimtab.launch.environment import job_secret
+from trimtab.launch.local.hosts import Hosts, make_hosts
+from trimtab.launch.local.restart_policy import RestartPolicy
 from trimtab.launch.processes.children import Exit
 from trimtab.launch.processes.grace import termination_grace
 from trimtab.launch.processes.interrupts import Interrupted
 from trimtab.launch.processes.process_logs import LogFiles
 from trimtab.launch.processes.process_names import is_monitor, monitor_name, rank_name
-from trimtab.launch.restart_policy import RestartPolicy
-from trimtab.launch.supervisor import Ending, Supervisor, describe_failure, has_failed
+from trimtab.launch.processes.supervisor import Ending, Supervisor, describe_failure, has_failed
+from trimtab.launch.processes.trainer_command import Process, rank_environment, trainer_process
+from trimtab.launch.sidecars import metrics_command, monitor_command, status_command
+from trimtab.process.cpus import usable_cpus
 from trimtab.run_files.best_effort import best_effort
 from trimtab.run_files.json_files import read_json
 from trimtab.run_files.layout import RunDirectory, resolved

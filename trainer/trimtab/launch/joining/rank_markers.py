@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 from types import TracebackType
 
-from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.environment.own_process import only_in_this_process
+from trimtab.launch.environment.launch_environment import LaunchEnvironment
+from trimtab.process.exit_handlers import only_in_this_process
 from trimtab.run_files.best_effort import best_effort
 from trimtab.run_files.layout import RunDirectory
 

@@ -8,10 +8,10 @@ import torch
 import torch.distributed as dist
 from trimtab_api.trainingjob import load_job_file
 
-from trimtab.environment.job_secret import secret_of
-from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.joining.hosts import workers
-from trimtab.joining.joined import JobConnection
+from trimtab.launch.environment.job_secret import secret_of
+from trimtab.launch.environment.launch_environment import LaunchEnvironment
+from trimtab.launch.joining.connection import JobConnection
+from trimtab.launch.joining.host_layout import workers
 from trimtab.run_files.recorder import Recorder
 from trimtab.transport import extra_links as extra_links
 from trimtab.transport.group import Group

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from trimtab_api.errors import UserError
 from trimtab_api.names import RESERVED_VARIABLES
 
-from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.launch.env_expansion import expand
+from trimtab.launch.environment.launch_environment import LaunchEnvironment
+from trimtab.launch.processes.env_expansion import expand
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from trimtab.environment import reaper
+from trimtab.launch.processes import reaper
 from trimtab.run_files.best_effort import best_effort
 
 #: The kernel ends the process when the trainer ends, whatever ended it (PR_SET_PDEATHSIG). Not every image has setpriv.

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from trimtab.environment.free_ports import free_ports
+from trimtab.launch.environment.ports import free_ports
 from trimtab.transport.object_collectives import json_of
 from trimtab.transport.rendezvous.mesh import own_address
 

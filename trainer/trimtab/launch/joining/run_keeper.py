@@ -12,7 +12,7 @@ from types import FrameType, TracebackType
 
 from trimtab_api.trainingjob import TrainingJob
 
-from trimtab.environment.launchers import torchrun_job
+from trimtab.launch.environment.launchers import torchrun_job
 from trimtab.plan.names import plan_of
 from trimtab.run_files.best_effort import best_effort
 from trimtab.run_files.layout import RunDirectory

@@ -1,7 +1,7 @@
 """Runs the processes of one attempt, on this machine or in a pod: starts them, watches them, says which one failed.
 
-The local launcher (`trimtab.launch.run`) and a pod's worker (`trimtab.launch.worker`) decide what is started and where;
-what becomes of it is the same for both.
+The local launcher (`trimtab.launch.local.run`) and a pod's worker (`trimtab.launch.pod.worker`) decide what is started
+and where; what becomes of it is the same for both.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from trimtab.launch.command import Process
-from trimtab.launch.monitor_restarts import MISTAKE, MonitorRestarts
 from trimtab.launch.processes.children import GRACE_SECONDS, Children, Exit
 from trimtab.launch.processes.interrupts import Interrupted, has_come, heed
+from trimtab.launch.processes.monitor_restarts import MISTAKE, MonitorRestarts
 from trimtab.launch.processes.process_logs import ProcessLogs
 from trimtab.launch.processes.process_names import METRICS, STATUS, is_monitor, is_rank, label
-from trimtab.launch.root_cause import await_root_cause, root_cause
+from trimtab.launch.processes.root_cause import await_root_cause, root_cause
+from trimtab.launch.processes.trainer_command import Process
 from trimtab.run_files.best_effort import best_effort
 from trimtab.run_files.layout import RunDirectory
 

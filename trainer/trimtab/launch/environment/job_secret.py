@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from trimtab_api.certificates import Certificates
 from trimtab_api.names import ATTEMPT_VARIABLE
 
-from trimtab.environment.launch_environment import LaunchEnvironment
+from trimtab.launch.environment.launch_environment import LaunchEnvironment
 
 _NUM_BYTES = 32
 

@@ -12,9 +12,9 @@ import psutil
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import kubernetes_fields as known
 
-from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.launch.command import rank_environment, trainer_process
-from trimtab.launch.env_expansion import unknown
+from trimtab.launch.environment.launch_environment import LaunchEnvironment
+from trimtab.launch.processes.env_expansion import unknown
+from trimtab.launch.processes.trainer_command import rank_environment, trainer_process
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
