@@ -11,8 +11,8 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from trimtab.records.lines import Trigger
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.schema import Trigger
 from trimtab.status.metrics import PHASES, RunMetrics
 from trimtab_api.netmon.v1 import netmon_pb2
 from trimtab_netmon.metrics import FAILURES, Metrics

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torchvision.models import resnet50
 from trimtab.plan.fusion import cut
 from trimtab.plan.plan import Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab.transport.rendezvous import process_group

@@ -13,8 +13,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 from run_lines import DECISION, STEP
 from trimtab.engine.phase_timer import PHASES, PhaseTimer
-from trimtab.records.recorder import Recorder
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.recorder import Recorder
 from trimtab.status.metrics import RunMetrics
 
 #: Steps of these lengths, scraped so often, and their shares told; each scrape measured so many times.

@@ -8,8 +8,9 @@
 Models by their tensors (`shaped_models`), all-gather's closed form, 4 and 8 workers, latencies and bandwidths on a
 grid. Compression takes 0.05 ms a buffer and 10 ms for 11.7 million elements, as measured of one fused pass on a core.
 A minute of a core; no network, no training. ``--measured`` runs the engine's own steps in six cells, some two minutes
-each, over layers that sleep for as long as they would take (`trimtab.bench.replayed`): ``--narrowed`` times fewer
-elements than the model has, and ``--batch`` times the batch, so that two cores are enough to compress for all ranks.
+each, over layers that sleep for as long as they would take (`trimtab.evaluation.bench.replayed`): ``--narrowed`` times
+fewer elements than the model has, and ``--batch`` times the batch, so that two cores are enough to compress for all
+ranks.
 
 Needs nothing more; --measured: root and /dev/net/tun; takes a minute; --measured: two minutes a cell.
 """

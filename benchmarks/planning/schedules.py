@@ -12,8 +12,8 @@ The tables of docs/measurements/schedules.md:
 
 The first four have no network and no ranks: they add up recorded times, or train on the mean gradient of four ranks'
 batches and let the optimizer have it when the timetable says. Minutes on one core. The last runs the engine's own
-steps, whose layers sleep for as long as they would take (`trimtab.bench.replayed`), and says how long updates and the
-target take at that pace.
+steps, whose layers sleep for as long as they would take (`trimtab.evaluation.bench.replayed`), and says how
+long updates and the target take at that pace.
 
 Needs nothing more; --measured: root and /dev/net/tun; takes a minute to an hour by its flag.
 """

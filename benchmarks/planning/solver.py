@@ -22,8 +22,8 @@ from trimtab.control.search.knee import knee, log_speedup
 from trimtab.control.search.pareto import front
 from trimtab.control.search.space import Space
 from trimtab.control.types import ControllerSettings, ModelFacts
-from trimtab.judge.simulated_cluster import SimulatedCluster
-from trimtab.judge.simulated_run import SimulatedRun
+from trimtab.evaluation.judge.simulated_cluster import SimulatedCluster
+from trimtab.evaluation.judge.simulated_run import SimulatedRun
 from trimtab.plan.plan import dense_plan
 
 

@@ -30,9 +30,9 @@ from statistics import mean
 from typing import Any
 
 import yaml
-from trimtab.judge import RANDOM_NETWORK_SEED
-from trimtab.judge.networks import networks
-from trimtab.judge.workloads import WORKLOADS, Workload
+from trimtab.evaluation.judge import RANDOM_NETWORK_SEED
+from trimtab.evaluation.judge.networks import networks
+from trimtab.evaluation.judge.workloads import WORKLOADS, Workload
 from trimtab_netmon.emulate import write_network
 
 _EVALUATIONS = 3

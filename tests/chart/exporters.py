@@ -8,7 +8,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1] / "cluster"))
 
 from programs import Program, wait_until
-from trimtab.environment.free_ports import free_ports
+from trimtab.launch.environment.ports import free_ports
 
 NOWHERE = {
     "apiVersion": "v1",

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import prometheus
 import yaml
 from programs import Program, wait_until
-from trimtab.environment.free_ports import free_ports
+from trimtab.launch.environment.ports import free_ports
 
 _OF_MONITOR = {"selector", "namespaceSelector", "podTargetLabels", "podMetricsEndpoints"}
 _OF_ENDPOINT = {"port", "path", "interval", "honorLabels", "relabelings"}

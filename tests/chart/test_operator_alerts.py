@@ -13,7 +13,7 @@ import yaml
 from alerts_of_faults import OF_THE_OPERATOR
 from fake_api_server import ApiServer
 from programs import Program, wait_until
-from trimtab.environment.free_ports import free_ports
+from trimtab.launch.environment.ports import free_ports
 from trimtab_operator.main import LOST_LEADERSHIP
 
 pytestmark = [pytest.mark.slow, pytest.mark.prometheus, pytest.mark.timeout(900), pytest.mark.full]

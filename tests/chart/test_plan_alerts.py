@@ -17,7 +17,7 @@ import pytest
 import yaml
 from alerts_of_faults import DOES_NOT_PAY, FLAPS, IS_SLOWER, OF_PLANS
 from programs import Program, wait_until
-from trimtab.environment.free_ports import free_ports
+from trimtab.launch.environment.ports import free_ports
 
 pytestmark = [
     pytest.mark.slow,

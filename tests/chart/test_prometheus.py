@@ -19,7 +19,7 @@ import pytest
 import yaml
 from alerts_of_faults import OF_A_RUN
 from programs import Program, wait_until
-from trimtab.environment.free_ports import free_ports
+from trimtab.launch.environment.ports import free_ports
 from trimtab_netmon.emulate.emulator import DEVICE
 
 pytestmark = [

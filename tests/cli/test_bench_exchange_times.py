@@ -6,9 +6,9 @@ No network is emulated here: the times are made up.
 import json
 
 import pytest
-from trimtab.bench import exchange_times
 from trimtab.cli.bench import collectives as bench_collectives
 from trimtab.cli.main import main
+from trimtab.evaluation.bench import exchange_times
 from trimtab_api.errors import UserError
 
 NETWORKS = {2: (("1ms", "1Gbps"), ("5ms", "100Mbps")), 4: (("5ms", "100Mbps"),)}

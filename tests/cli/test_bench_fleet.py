@@ -1,7 +1,7 @@
 """What a bench runs on emulated hosts: the last line of rank 0 is its result; a rank that fails ends it at once."""
 
 import pytest
-from trimtab.bench.fleet import run_on_hosts
+from trimtab.evaluation.bench.fleet import run_on_hosts
 from trimtab_api.errors import UserError
 from trimtab_netmon.emulate import Network, Phase
 

@@ -3,7 +3,7 @@
 from itertools import cycle
 
 import pytest
-from trimtab.bench import step_worker
+from trimtab.evaluation.bench import step_worker
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from trimtab.judge.arrival import Arrival, arrival_of
-from trimtab.judge.even_computing import evened
-from trimtab.judge.verdict import Measured
-from trimtab.records.lines import Evaluation, Step
-from trimtab.records.run_directory import RunDirectory
-from trimtab.records.run_reader import Run
+from trimtab.evaluation.judge.arrival import Arrival, arrival_of
+from trimtab.evaluation.judge.even_computing import evened
+from trimtab.evaluation.judge.verdict import Measured
 from trimtab.report.summary import Target
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.reader import Run
+from trimtab.run_files.schema import Evaluation, Step
 
 TARGET = Target("loss", 2.0)
 

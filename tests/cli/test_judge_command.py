@@ -10,16 +10,16 @@ import pytest
 from fake_runs import PHASES, step_line, write_run
 from trimtab.cli import judge_command, preparation
 from trimtab.cli.main import main
-from trimtab.judge import simulation, workloads
-from trimtab.judge.recorded import Recorded
-from trimtab.judge.simulation import SimulatedCell
-from trimtab.judge.workloads import Workload
-from trimtab.launch import run
+from trimtab.evaluation.judge import simulation, workloads
+from trimtab.evaluation.judge.recorded import Recorded
+from trimtab.evaluation.judge.simulation import SimulatedCell
+from trimtab.evaluation.judge.workloads import Workload
+from trimtab.launch.local import run
+from trimtab.launch.local.run import RunRequest
 from trimtab.launch.processes.interrupts import Interrupted
-from trimtab.launch.run import RunRequest
-from trimtab.launch.supervisor import Ending
-from trimtab.records.result import RunResult
-from trimtab.records.run_directory import RunDirectory
+from trimtab.launch.processes.supervisor import Ending
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.result import RunResult
 from trimtab_netmon.emulate import Network
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.environment.launch_environment import LaunchEnvironment
+from trimtab.launch.environment.launch_environment import LaunchEnvironment
 from trimtab_api.errors import UserError
 
 names = st.text("abcdefgh-./", min_size=1, max_size=20)

@@ -1,7 +1,13 @@
 """What other launchers tell a process of its place among the ranks."""
 
 import pytest
-from trimtab.environment.launchers import Ranks, describe_choice, first_of_hostlist, ranks_of, rendezvous_endpoint
+from trimtab.launch.environment.launchers import (
+    Ranks,
+    describe_choice,
+    first_of_hostlist,
+    ranks_of,
+    rendezvous_endpoint,
+)
 from trimtab_api.errors import UserError
 
 TORCHRUN = {

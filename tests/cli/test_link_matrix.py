@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from fake_runs import write_run
-from trimtab.records.run_directory import RunDirectory
 from trimtab.report.comparison import read_comparison
 from trimtab.report.page import render_page
+from trimtab.run_files.layout import RunDirectory
 
 
 def test_every_link_is_in_both_heat_maps(tmp_path):

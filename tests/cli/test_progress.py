@@ -8,8 +8,8 @@ from fake_runs import PHASES, step_line, write_lines
 from rich.console import Console
 from trimtab.cli.progress import Progress
 from trimtab.cli.run_view import RunView, sparkline
-from trimtab.records.json_files import Tail
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.json_files import Tail
+from trimtab.run_files.layout import RunDirectory
 
 
 def test_a_tail_waits_for_the_end_of_a_line(tmp_path):

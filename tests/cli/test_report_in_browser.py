@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from fake_runs import write_comparison
 from kit.browser import look
-from trimtab.records.run_directory import RunDirectory
 from trimtab.report.comparison import read_comparison
 from trimtab.report.page import render_page
+from trimtab.run_files.layout import RunDirectory
 
 pytestmark = pytest.mark.browser
 

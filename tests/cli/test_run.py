@@ -13,7 +13,7 @@ import pytest
 from kit.run_processes import is_gone, monitors_of, of_run, offspring_until, wait_until
 from trimtab.cli.preparation import choose_network
 from trimtab.cli.run_command import max_restarts, refuse_taken_ports
-from trimtab.environment.free_ports import free_ports
+from trimtab.launch.environment.ports import free_ports
 from trimtab.plan.names import with_plan
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import load_training_job

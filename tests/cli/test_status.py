@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 from kit.run_processes import of_run, wait_until
 from trimtab.cli.main import main
-from trimtab.environment.free_ports import free_ports
+from trimtab.launch.environment.ports import free_ports
 
 
 @pytest.mark.slow

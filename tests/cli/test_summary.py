@@ -6,13 +6,13 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.records.lines import Evaluation, NetworkNote, Step
-from trimtab.records.run_directory import RunDirectory
-from trimtab.records.run_reader import Run
-from trimtab.records.straggler import straggler_of
 from trimtab.report.comparison import middle
 from trimtab.report.summary import Summary, Target, network_problem, summarise, trial_seconds
 from trimtab.report.table import judge, notes, rows
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.reader import Run
+from trimtab.run_files.schema import Evaluation, NetworkNote, Step
+from trimtab.run_files.straggler import straggler_of
 
 A_STEP = Step(
     step=0,

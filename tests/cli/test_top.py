@@ -1,8 +1,8 @@
 """What `trimtab top` shows of a job, from its object."""
 
 import pytest
-from trimtab.cluster.job_row import JobRow
-from trimtab.cluster.job_table import COLUMNS, GAP, age, cells, details, fitted_widths, lines, most_urgent
+from trimtab.k8s.job_row import JobRow
+from trimtab.k8s.job_table import COLUMNS, GAP, age, cells, details, fitted_widths, lines, most_urgent
 
 AT = 1_772_366_400.0
 """2026-03-01T12:00:00Z."""

@@ -15,8 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.records.run_directory import RunDirectory
+from trimtab.launch.environment.launch_environment import LaunchEnvironment
+from trimtab.run_files.layout import RunDirectory
 
 
 def meet(launch: LaunchEnvironment) -> None:

@@ -20,7 +20,7 @@ from helm_chart import Helm
 from pod_monitors import scrape_configs, scraping, targets, values
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from prometheus_client.registry import Collector
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
 from trimtab.status.metrics import RunMetrics
 from trimtab_api.names import MONITOR_METRICS_PORT, TRAINER_METRICS_PORT
 from trimtab_operator.kube.resources import PODS

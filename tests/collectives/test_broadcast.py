@@ -9,7 +9,7 @@ import pytest
 import torch
 from kit.rank_pool import RankPool
 from torch import Tensor
-from trimtab.joining.hosts import HostEndpoint
+from trimtab.launch.joining.host_layout import HostEndpoint
 from trimtab.session.announcements import ControlMessages
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.group import Group

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulator import GIGABIT
 from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, ModelFacts, NetworkView, StepReport, SwitchPlan
-from trimtab.judge.simulated_cluster import Phase, SimulatedCluster
+from trimtab.evaluation.judge.simulated_cluster import Phase, SimulatedCluster
 from trimtab_api.catalogue import COLLECTIVES
 
 FACTS = ModelFacts(10_000_000, (4_000_000, 6_000_000), 4)

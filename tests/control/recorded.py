@@ -15,7 +15,7 @@ from math import exp, log
 
 from simulator import random_cluster
 from trimtab.control.types import OptimizerFamily
-from trimtab.judge.simulated_cluster import Phase, SimulatedCluster
+from trimtab.evaluation.judge.simulated_cluster import Phase, SimulatedCluster
 from trimtab.plan.plan import Plan
 
 #: Steps in which the loss falls steadily before it goes by a power of them.

@@ -7,8 +7,8 @@ from dataclasses import replace
 from math import exp, log
 
 from trimtab.control.types import ControllerSettings
-from trimtab.judge.simulated_cluster import Phase, SimulatedCluster
-from trimtab.judge.simulated_run import static
+from trimtab.evaluation.judge.simulated_cluster import Phase, SimulatedCluster
+from trimtab.evaluation.judge.simulated_run import static
 from trimtab.plan.plan import FusionPlan, Plan, dense_plan
 from trimtab_api.catalogue import COLLECTIVES
 

@@ -9,7 +9,7 @@ from driving import FACTS, FAST, SLOW, cluster, decisions, report, sparse_contro
 from simulator import GIGABIT, dense
 from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, NetworkView, SwitchPlan
-from trimtab.judge.simulated_run import SimulatedRun
+from trimtab.evaluation.judge.simulated_run import SimulatedRun
 from trimtab_api.catalogue import COLLECTIVES
 
 

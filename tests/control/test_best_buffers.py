@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from trimtab.judge.best_buffers import best_buffers
-from trimtab.judge.simulated_cluster import SGD, Phase, SimulatedCluster
+from trimtab.evaluation.judge.best_buffers import best_buffers
+from trimtab.evaluation.judge.simulated_cluster import SGD, Phase, SimulatedCluster
 from trimtab.plan.plan import Plan
 from trimtab_api.catalogue import schedules
 

@@ -16,7 +16,7 @@ from trimtab.control.types import (
     NetworkView,
     OptimizerFamily,
 )
-from trimtab.judge.simulated_run import SimulatedRun, static
+from trimtab.evaluation.judge.simulated_run import SimulatedRun, static
 from trimtab.plan.plan import Plan
 from trimtab_api.errors import UserError
 

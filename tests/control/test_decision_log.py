@@ -8,7 +8,7 @@ from trimtab.control.decision import Inputs, Measured, Prediction
 from trimtab.control.decision_log import DecisionLog
 from trimtab.control.search.selection import Choice
 from trimtab.plan.plan import Plan, dense_plan
-from trimtab.records.lines import DecisionLine
+from trimtab.run_files.schema import DecisionLine
 
 DENSE = Prediction(dense_plan(), 0.0, 0.2, 1.0, 1.0, 0.3)
 SPARSE = Prediction(Plan.parse("0.01/all-gather"), 0.01, 0.02, 0.2, 1.1, 0.13)

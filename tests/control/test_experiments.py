@@ -14,8 +14,8 @@ from simulator import ADAPTIVE
 from trimtab.control import experiments
 from trimtab.control.cost_model import predictor as predict
 from trimtab.control.decision import Prediction
-from trimtab.judge.simulated_cluster import SGD
-from trimtab.judge.simulated_run import SimulatedRun
+from trimtab.evaluation.judge.simulated_cluster import SGD
+from trimtab.evaluation.judge.simulated_run import SimulatedRun
 from trimtab.plan.plan import Plan
 
 

@@ -12,14 +12,14 @@ from simulator import ADAPTIVE, GRID, UPDATES, dense, random_cluster
 from trimtab.control.cost_model import predictor as predict
 from trimtab.control.sources import sources_between
 from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
-from trimtab.judge import RANDOM_NETWORK_SEED
-from trimtab.judge.networks import networks
-from trimtab.judge.recorded import load
-from trimtab.judge.simulated_cluster import SimulatedCluster
-from trimtab.judge.simulated_run import SimulatedRun, static
-from trimtab.judge.simulation import simulate
-from trimtab.judge.verdict import Cell
-from trimtab.judge.workloads import WORKLOADS
+from trimtab.evaluation.judge import RANDOM_NETWORK_SEED
+from trimtab.evaluation.judge.networks import networks
+from trimtab.evaluation.judge.recorded import load
+from trimtab.evaluation.judge.simulated_cluster import SimulatedCluster
+from trimtab.evaluation.judge.simulated_run import SimulatedRun, static
+from trimtab.evaluation.judge.simulation import simulate
+from trimtab.evaluation.judge.verdict import Cell
+from trimtab.evaluation.judge.workloads import WORKLOADS
 from trimtab.plan.plan import Plan
 
 

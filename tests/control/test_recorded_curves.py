@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from trimtab.judge.networks import networks
-from trimtab.judge.recorded import Recorded, load
-from trimtab.judge.simulation import SimulatedCell, grid
-from trimtab.judge.workloads import WORKLOADS
+from trimtab.evaluation.judge.networks import networks
+from trimtab.evaluation.judge.recorded import Recorded, load
+from trimtab.evaluation.judge.simulation import SimulatedCell, grid
+from trimtab.evaluation.judge.workloads import WORKLOADS
 from trimtab.plan.plan import Plan
 from trimtab_netmon.emulate import load_network
 

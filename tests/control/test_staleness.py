@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trimtab.control.cost_model.convergence import convergence_slowdown, doubt
 from trimtab.control.types import ModelFacts, OptimizerFamily
-from trimtab.judge.recorded import load
+from trimtab.evaluation.judge.recorded import load
 from trimtab.plan.plan import Plan, dense_plan
 from trimtab.plan.timetable import Iteration, Send, Timetable
 

@@ -53,7 +53,7 @@ def test_a_directory_that_rank_0_cannot_keep_is_named_on_all(rank_pool: RankPool
         (tmp_path / "out").touch()
         first, second = told(rank_pool, tmp_path, *[{"plan": "dense", "run_directory": "out"}] * 2)
     else:
-        from trimtab.records.run_directory import RunDirectory
+        from trimtab.run_files.layout import RunDirectory
 
         with RunDirectory(tmp_path / "out").held():
             first, second = told(rank_pool, tmp_path, *[{"plan": "dense", "run_directory": "out"}] * 2)

@@ -7,8 +7,8 @@ import pytest
 import torch
 import trimtab
 from torch import nn
-from trimtab.joining.configuration import Configuration
-from trimtab.records.run_directory import RunDirectory
+from trimtab.launch.joining.configuration import Configuration
+from trimtab.run_files.layout import RunDirectory
 from trimtab_api.errors import UserError
 
 

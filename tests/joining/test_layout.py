@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.joining.hosts import HostEndpoint, host_name, layout, workers
+from trimtab.launch.joining.host_layout import HostEndpoint, host_name, layout, workers
 
 CARD = HostEndpoint("a", "10.0.0.1", "eth0", 12000, True)
 

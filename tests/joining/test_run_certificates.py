@@ -12,7 +12,7 @@ from trimtab_api.certificates import Certificates
 
 def sharing(rank: int, size: int, folder: Path) -> tuple[bytes, str]:
     """The key that this rank has, and all that rank 0 told the others for it."""
-    from trimtab.joining import run_certificates
+    from trimtab.launch.joining import run_certificates
 
     told: list[Any] = []
     broadcast = run_certificates.broadcast_json

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from kit.run_processes import wait_until
-from trimtab.environment.launchers import torchrun_job
-from trimtab.records.run_directory import RunDirectory
+from trimtab.launch.environment.launchers import torchrun_job
+from trimtab.run_files.layout import RunDirectory
 from trimtab_api.errors import UserError
 
 JOB = (
@@ -22,8 +22,8 @@ JOB = (
 KEEPS = """
 import os, signal, sys
 from pathlib import Path
-from trimtab.joining.run_keeper import RunLifecycle
-from trimtab.records.run_directory import RunDirectory
+from trimtab.launch.joining.run_keeper import RunLifecycle
+from trimtab.run_files.layout import RunDirectory
 from trimtab_api.trainingjob import load_training_job
 
 def terminate():
@@ -133,7 +133,7 @@ def test_all_attempts_of_a_torchrun_agent_have_one_name() -> None:
 
 def test_a_private_folder_goes_with_a_process_that_is_killed() -> None:
     code = (
-        "import os, signal\nfrom trimtab.joining.side_processes import SideProcesses\n"
+        "import os, signal\nfrom trimtab.launch.joining.side_processes import SideProcesses\n"
         "print(SideProcesses().private_folder(), flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import psutil
 from kit.run_processes import is_gone, wait_until
-from trimtab.joining.by_another_launcher import _why_not_measured
-from trimtab.joining.hosts import HostEndpoint
-from trimtab.joining.side_processes import SideProcesses, restarting
+from trimtab.launch.joining.foreign import _why_not_measured
+from trimtab.launch.joining.host_layout import HostEndpoint
+from trimtab.launch.joining.side_processes import SideProcesses, restarting
 
 CARD = HostEndpoint("a", "10.0.0.1", "eth0", 12000, True)
 STAYS = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]

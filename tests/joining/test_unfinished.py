@@ -12,8 +12,8 @@ import pytest
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.joining.unfinished import mark_unfinished
+from trimtab.launch.environment.launch_environment import LaunchEnvironment
+from trimtab.launch.joining.rank_markers import mark_unfinished
 launch = LaunchEnvironment(1, 2, 0, 1, "127.0.0.1", 1, "lo", Path("job"), Path("run"), "localhost:1", 0, "")
 close = mark_unfinished(launch)
 assert Path("run/unfinished/rank-1").exists()

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from trimtab.launch.command import trainer_command
+from trimtab.launch.processes.trainer_command import trainer_command
 from trimtab_api.trainingjob import load_job_file
 
 

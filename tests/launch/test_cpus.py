@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from trimtab.environment import cpus
-from trimtab.environment.cpus import usable_cpus
+from trimtab.process import cpus
+from trimtab.process.cpus import usable_cpus
 
 
 def test_a_cpuset_counts() -> None:
     code = (
-        "import os; from trimtab.environment.cpus import usable_cpus\n"
+        "import os; from trimtab.process.cpus import usable_cpus\n"
         "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); print(usable_cpus())"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

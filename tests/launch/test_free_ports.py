@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.environment import free_ports as module
-from trimtab.environment.free_ports import free_ports, server_ports
+from trimtab.launch.environment import ports as module
+from trimtab.launch.environment.ports import free_ports, server_ports
 
 
 def test_no_port_is_one_that_an_outgoing_connection_may_be_given():

@@ -1,7 +1,7 @@
 """A monitor that ends again and again is started more and more rarely."""
 
-from trimtab.launch.monitor_restarts import FIRST_PAUSE, LONGEST_PAUSE, STEADY_SECONDS, MonitorRestarts
 from trimtab.launch.processes.children import Exit
+from trimtab.launch.processes.monitor_restarts import FIRST_PAUSE, LONGEST_PAUSE, STEADY_SECONDS, MonitorRestarts
 
 
 def pause_after(restarts: MonitorRestarts, now: float) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from trimtab.cli.main import main
-from trimtab.launch.preflight import check, check_size, warnings
+from trimtab.launch.local.preflight import check, check_size, warnings
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob, load_training_job
 

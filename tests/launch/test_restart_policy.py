@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.launch.restart_policy import LONGEST_PAUSE_SECONDS, RestartPolicy
+from trimtab.launch.local.restart_policy import LONGEST_PAUSE_SECONDS, RestartPolicy
 from trimtab_api.steps_of_attempts import MOST_WITHOUT_STEP
 
 

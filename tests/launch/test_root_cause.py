@@ -3,9 +3,9 @@
 import pytest
 from trimtab.launch.processes.children import Exit
 from trimtab.launch.processes.process_logs import LogFiles
-from trimtab.launch.root_cause import await_root_cause, root_cause
-from trimtab.launch.supervisor import describe_failure
-from trimtab.records.run_directory import RunDirectory
+from trimtab.launch.processes.root_cause import await_root_cause, root_cause
+from trimtab.launch.processes.supervisor import describe_failure
+from trimtab.run_files.layout import RunDirectory
 
 LOST = [
     "Traceback (most recent call last):",
@@ -74,7 +74,7 @@ def test_those_that_only_lost_another_are_asked_for_whom():
 def test_where_all_lost_another_the_search_for_the_cause_ends(monkeypatch):
     ends, said = [Exit(f"rank-{rank}", 1) for rank in range(3)], {f"rank-{rank}": LOST for rank in range(3)}
     assert await_root_cause(ends[:1], said.get, FakeChildren(*ends[1:]), lambda: None, has_failed) == ends
-    monkeypatch.setattr("trimtab.launch.root_cause.ROOT_CAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("trimtab.launch.processes.root_cause.ROOT_CAUSE_SECONDS", 0.01)
     hanging = FakeChildren(*ends)
     hanging.collect = list
     assert await_root_cause(ends[:1], said.get, hanging, lambda: None, has_failed) == ends[:1]

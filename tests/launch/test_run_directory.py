@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from trimtab.records.result import RunResult
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.result import RunResult
 from trimtab_api.trainingjob import TrainingJob
 
 JOB = TrainingJob.model_validate(

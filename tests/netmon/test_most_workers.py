@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import grpc
 import pytest
-from trimtab.environment.free_ports import free_ports
+from trimtab.launch.environment.ports import free_ports
 from trimtab_api.channels import MAX_MESSAGE_BYTES, SERVER_OPTIONS, listen
 from trimtab_api.errors import UserError
 from trimtab_api.names import MOST_WORKERS

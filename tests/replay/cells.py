@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from trimtab.bench.fleet import run_on_hosts
+from trimtab.evaluation.bench.fleet import run_on_hosts
 from trimtab_netmon.emulate import Network, Phase
 
 HERE = Path(__file__).resolve().parent

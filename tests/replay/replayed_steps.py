@@ -19,12 +19,12 @@ from statistics import median
 
 import torch
 import torch.distributed as dist
-from trimtab.bench.replayed import LayerTimes, Replayed
 from trimtab.control.learning import Learner
 from trimtab.control.monitors.gain import GainWatch
 from trimtab.control.monitors.network import Network
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.types import ModelFacts
+from trimtab.evaluation.bench.replayed import LayerTimes, Replayed
 from trimtab.plan.fusion import cut
 from trimtab.plan.plan import Plan
 from trimtab.session.session import Session

@@ -20,8 +20,8 @@ from trimtab.control import client as control_client
 from trimtab.control.controller import Controller
 from trimtab.control.settings import controller_settings, fit_to_script
 from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
-from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.records.run_directory import RunDirectory
+from trimtab.launch.environment.launch_environment import LaunchEnvironment
+from trimtab.run_files.layout import RunDirectory
 from trimtab.session import attach as attachment
 from trimtab.session.attach import attach
 from trimtab.session.checks import check_devices

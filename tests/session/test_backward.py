@@ -14,7 +14,7 @@ from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from trimtab.plan.plan import FusionPlan, Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 

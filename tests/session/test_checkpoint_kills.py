@@ -16,7 +16,7 @@ from kit.rank_pool import RankPool
 from kit.training.held_back import residual_of
 from torch import nn
 from trimtab.plan.plan import Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab_api.errors import UserError

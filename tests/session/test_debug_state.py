@@ -14,7 +14,7 @@ from kit.training.weights import weights_of
 from torch import Tensor, nn
 from trimtab.engine.debug_state import DebugState
 from trimtab.plan.plan import FusionPlan, Plan, dense_plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 
 SIZE = 2

@@ -15,7 +15,7 @@ import trimtab
 from kit.in_process import InProcess, Queues
 from torch import nn
 from trimtab.plan.plan import Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab_api.catalogue import collectives, planners, schedules, sparsifiers, wires

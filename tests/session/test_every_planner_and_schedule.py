@@ -38,7 +38,7 @@ from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import ModuleTimes, Profile
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab_api.catalogue import planners, schedules

@@ -21,7 +21,7 @@ from trimtab.papers.bytescheduler import priority
 from trimtab.papers.deft import queues
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.schedules.step_times import StepTimes
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport import extra_links as extra_links
 from trimtab.transport.group import Group

@@ -14,7 +14,7 @@ from kit.training import toy_schedules
 from kit.training.engines import engine_of
 from torch import Tensor, nn
 from trimtab.plan.plan import FusionPlan, Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 

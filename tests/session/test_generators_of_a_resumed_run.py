@@ -9,7 +9,7 @@ from kit.rank_pool import RankPool
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.plan.plan import Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 

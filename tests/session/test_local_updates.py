@@ -20,8 +20,8 @@ from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.plan.plan import Plan
-from trimtab.records.lines import RoundEnd
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
+from trimtab.run_files.schema import RoundEnd
 
 INF = float("inf")
 

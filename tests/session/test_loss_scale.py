@@ -12,7 +12,7 @@ from kit.training.regression import loss_of, model_of
 from torch import Tensor, nn
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan.plan import FusionPlan, Plan, dense_plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 

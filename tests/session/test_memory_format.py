@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.same_model import check_models_are_alike
 from trimtab.plan.plan import Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab_api.errors import UserError

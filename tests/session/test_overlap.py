@@ -13,7 +13,7 @@ from kit.training.engines import engine_of
 from torch import Tensor, nn
 from trimtab.engine.gradients.flat_buffers import LEND_FROM
 from trimtab.plan.plan import Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from trimtab.engine.optimizer import partial_steps as stepped_in_parts
 from trimtab.engine.phase_timer import PHASES, PhaseTimer
 from trimtab.plan.plan import FusionPlan, Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 

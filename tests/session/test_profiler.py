@@ -20,7 +20,7 @@ from trimtab.engine.profiling.profiler import NUM_SETTLING, NUM_STEPS, STEPS_BET
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import Profile
 from trimtab.plan.timetable import Iteration, Send, Timetable
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
 from trimtab.data.look import Look, digest, mistakes
 from trimtab.plan.plan import Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 

@@ -164,7 +164,7 @@ def trimtab_group() -> Any:
 
 
 def recorder() -> Any:
-    from trimtab.records.recorder import Recorder
+    from trimtab.run_files.recorder import Recorder
 
     return Recorder(None)
 

@@ -29,7 +29,7 @@ from torch import nn
 from trimtab.engine.gradients.flat_buffers import LEND_FROM
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan.plan import FusionPlan, Plan, dense_plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab_api.errors import UserError

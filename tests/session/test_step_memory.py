@@ -32,7 +32,7 @@ from trimtab.papers.deft import queues
 from trimtab.papers.us_byte import us_byte
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.schedules.step_times import StepTimes
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES, sparsifiers

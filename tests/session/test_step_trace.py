@@ -15,7 +15,7 @@ from torch import nn
 from trimtab.cli.main import main
 from trimtab.engine.profiling.profiler import NUM_SETTLING, NUM_STEPS
 from trimtab.plan.plan import FusionPlan, Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 

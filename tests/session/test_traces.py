@@ -18,7 +18,7 @@ from kit.training.trial_scripts import STEPS, TRIALS, begin, loader, step, weigh
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.plan.plan import Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 
 

@@ -15,7 +15,7 @@ from kit.training.trial_scripts import STEPS, TRIALS, loader, step, weights_of
 from torch import Tensor, nn
 from trimtab.checkpoint.optimizer_state import OptimizerState
 from trimtab.plan.plan import Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 

@@ -25,7 +25,7 @@ from kit.training.exchanging_rank import PLANNED, assert_same, timetable_drawn
 from torch import Tensor, nn
 from trimtab.engine import checkpoint as carried_state
 from trimtab.plan.plan import FusionPlan, Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES, sparsifiers

@@ -25,7 +25,7 @@ from kit.training.engines import engine_of
 from torch import nn
 from trimtab.plan.fusion import cut
 from trimtab.plan.plan import Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab.transport.rendezvous import process_group

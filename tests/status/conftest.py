@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
 
 
 class RunWriter:

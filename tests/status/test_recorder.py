@@ -5,10 +5,10 @@ import math
 import subprocess
 import sys
 
-from trimtab.records import line_file
-from trimtab.records.json_files import Tail, all_lines
-from trimtab.records.recorder import Recorder
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files import line_file
+from trimtab.run_files.json_files import Tail, all_lines
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.recorder import Recorder
 
 
 def test_a_value_that_is_not_finite_is_null_wherever_it_stands_and_every_line_is_there_at_once(tmp_path):
@@ -37,7 +37,7 @@ def test_a_full_disk_ends_no_training_and_is_said_once(tmp_path, capsys):
 
 def test_a_line_that_does_not_fit_leaves_no_part_behind(tmp_path):
     code = (
-        "import resource, sys; from pathlib import Path; from trimtab.records.line_file import LineFile\n"
+        "import resource, sys; from pathlib import Path; from trimtab.run_files.line_file import LineFile\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); file = LineFile(Path(sys.argv[1]))\n"
         "for number in range(4):\n"
         "    try: file.write('x' * (10 if number == 3 else 39) + '\\n')\n"

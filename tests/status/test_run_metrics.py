@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from run_lines import DECISION, STEP
-from trimtab.environment.free_ports import free_ports
-from trimtab.records.run_directory import RunDirectory
+from trimtab.launch.environment.ports import free_ports
+from trimtab.run_files.layout import RunDirectory
 from trimtab.status.metrics import MOST_EVALUATIONS, RunMetrics, serve
 from trimtab_api.errors import UserError
 

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 from kit.certificates import Authority
-from trimtab.environment.job_secret import secret_of
-from trimtab.launch import worker as worker_module
-from trimtab.launch.kernel_cache import kernel_cache
-from trimtab.launch.pod import Pod, grace_seconds, num_threads
-from trimtab.launch.termination_message import LIMIT, num_oom_kills, shorten
-from trimtab.launch.worker import Worker
-from trimtab.records.run_directory import RunDirectory
+from trimtab.launch.environment.job_secret import secret_of
+from trimtab.launch.pod import worker as worker_module
+from trimtab.launch.pod.kernel_cache import kernel_cache
+from trimtab.launch.pod.pod import Pod, grace_seconds, num_threads
+from trimtab.launch.pod.termination_message import LIMIT, num_oom_kills, shorten
+from trimtab.launch.pod.worker import Worker
+from trimtab.run_files.layout import RunDirectory
 from trimtab_api.errors import UserError
 from trimtab_api.private_paths import private_path_error
 from trimtab_api.trainingjob import load_job_file

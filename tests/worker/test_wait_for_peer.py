@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 from kit.certificates import Authority
-from trimtab.launch import wait_for_peer as wait_for_peer_module
-from trimtab.launch.wait_for_peer import wait_for_peer
+from trimtab.launch.pod import wait_for_peer as wait_for_peer_module
+from trimtab.launch.pod.wait_for_peer import wait_for_peer
 from trimtab_api.errors import UserError
 
 
@@ -115,9 +115,9 @@ def test_an_unknown_name_is_looked_up_ever_more_rarely(monkeypatch):
         asked.append(now[0])
         raise socket.gaierror(socket.EAI_NONAME, "not known")
 
-    monkeypatch.setattr("trimtab.launch.wait_for_peer.socket.getaddrinfo", resolve)
-    monkeypatch.setattr("trimtab.launch.wait_for_peer.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("trimtab.launch.wait_for_peer.pause", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr("trimtab.launch.pod.wait_for_peer.socket.getaddrinfo", resolve)
+    monkeypatch.setattr("trimtab.launch.pod.wait_for_peer.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("trimtab.launch.pod.wait_for_peer.pause", lambda seconds: now.__setitem__(0, now[0] + seconds))
     with pytest.raises(UserError, match="the name is not known yet"):
         wait_for_peer("digits-0.digits.default.svc", 1, None, 300, lambda line: None)
     assert len(asked) <= 300 / 4 + 5

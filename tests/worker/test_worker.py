@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kit.certificates import Authority
 from kit.run_processes import wait_until
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
 from trimtab_api.names import MASTER_PORT, MONITOR_PORT
 from trimtab_api.steps_of_attempts import tells_of_no_step
 

@@ -12,7 +12,7 @@ from kit.training.held_back import residual_of
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.plan.plan import FusionPlan, Plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 

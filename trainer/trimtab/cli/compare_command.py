@@ -15,12 +15,12 @@ from trimtab_api.errors import UserError
 
 from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted, heed, interruptible
 from trimtab.plan.names import DDP_HOOKS, GRID_MEANS, check_runs, parse_plans, with_plan, with_seed
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
 
-    from trimtab.launch.run import RunRequest
+    from trimtab.launch.local.run import RunRequest
     from trimtab.report.summary import Target
 
 
@@ -125,9 +125,9 @@ def compare(
     in the state ``deadline``, when it has trained ``patience`` times as long as the first plan's last run took to the
     target.
     """
-    from trimtab.launch.run import RunRequest, is_done
-    from trimtab.records.result import SUCCESS_STATES
+    from trimtab.launch.local.run import RunRequest, is_done
     from trimtab.report.comparison import run_directory, write_comparison
+    from trimtab.run_files.result import SUCCESS_STATES
 
     requests = [
         RunRequest(
@@ -158,10 +158,10 @@ def _run_each(
 ) -> str:
     """Run each request that is not in ``kept``, to one of the states; returns why one failed, or nothing."""
     from trimtab.cli.progress import Progress
-    from trimtab.launch.run import run as run_job
-    from trimtab.records.run_reader import read_run
+    from trimtab.launch.local.run import run as run_job
     from trimtab.report.summary import summarise
     from trimtab.report.table import sentence
+    from trimtab.run_files.reader import read_run
 
     for request in requests:
         if request.directory not in kept:

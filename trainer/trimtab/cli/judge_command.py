@@ -14,16 +14,16 @@ from rich.table import Table
 from trimtab_api.command_line import path, whole_number
 
 from trimtab.cli.compare_command import check_directory, compare
-from trimtab.judge import RANDOM_NETWORK_SEED
+from trimtab.evaluation.judge import RANDOM_NETWORK_SEED
 from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.plan.names import ADAPTIVE, DDP_HOOKS
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
 
 if TYPE_CHECKING:
     from trimtab_netmon.emulate import Network
 
-    from trimtab.judge.verdict import Cell, Measured
-    from trimtab.judge.workloads import Workload
+    from trimtab.evaluation.judge.verdict import Cell, Measured
+    from trimtab.evaluation.judge.workloads import Workload
 
 #: Static plans that run for real in each cell, beside dense.
 _NUM_FIRST = 3
@@ -86,11 +86,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _judge(args: argparse.Namespace, directory: Path) -> str:
-    from trimtab.judge.networks import networks
-    from trimtab.judge.recorded import load
-    from trimtab.judge.simulation import LEFT_OUT, grid, simulate
-    from trimtab.judge.verdict import Cell
-    from trimtab.judge.workloads import WORKLOADS
+    from trimtab.evaluation.judge.networks import networks
+    from trimtab.evaluation.judge.recorded import load
+    from trimtab.evaluation.judge.simulation import LEFT_OUT, grid, simulate
+    from trimtab.evaluation.judge.verdict import Cell
+    from trimtab.evaluation.judge.workloads import WORKLOADS
 
     _say(f"trimtab: {LEFT_OUT}")
     cells: list[Cell] = []
@@ -131,10 +131,10 @@ def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tu
     from trimtab_netmon.emulate import write_network
 
     from trimtab.cli.preparation import choose_network
-    from trimtab.judge.arrival import arrival_of
-    from trimtab.judge.even_computing import evened
-    from trimtab.judge.verdict import Measured
-    from trimtab.judge.workloads import WORKLOADS
+    from trimtab.evaluation.judge.arrival import arrival_of
+    from trimtab.evaluation.judge.even_computing import evened
+    from trimtab.evaluation.judge.verdict import Measured
+    from trimtab.evaluation.judge.workloads import WORKLOADS
     from trimtab.report.comparison import finished_runs
     from trimtab.report.summary import target_of
 
@@ -172,8 +172,8 @@ def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tu
 
 def _record(workload: Workload, directory: Path) -> str:
     """Run what the simulator is to know of a workload, on loopback, and keep its curves; why one run failed, if so."""
-    from trimtab.judge.recorded import PLANS
-    from trimtab.judge.recording import recorded_of
+    from trimtab.evaluation.judge.recorded import PLANS
+    from trimtab.evaluation.judge.recording import recorded_of
     from trimtab.plan.names import parse_plans
     from trimtab.report.comparison import read_comparison
     from trimtab.report.summary import target_of
@@ -192,9 +192,9 @@ def _record(workload: Workload, directory: Path) -> str:
 
 
 def _write(directory: Path, cells: list[Cell]) -> None:
-    from trimtab.judge.page import render
-    from trimtab.judge.simulation import LEFT_OUT
-    from trimtab.judge.verdict import summary
+    from trimtab.evaluation.judge.page import render
+    from trimtab.evaluation.judge.simulation import LEFT_OUT
+    from trimtab.evaluation.judge.verdict import summary
 
     data = {"left_out": LEFT_OUT, "summary": summary(cells), "cells": [cell.to_json() for cell in cells]}
     (directory / "judge.json").write_text(json.dumps(data, indent=2) + "\n")
@@ -202,7 +202,7 @@ def _write(directory: Path, cells: list[Cell]) -> None:
 
 
 def _print(cells: list[Cell]) -> None:
-    from trimtab.judge.verdict import summary
+    from trimtab.evaluation.judge.verdict import summary
 
     ran = [cell for cell in cells if cell.measured.arrivals]
     simulated = _table("simulated", "best static plan", "adaptive over it", "over dense")

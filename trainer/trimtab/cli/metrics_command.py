@@ -7,7 +7,7 @@ import argparse
 from trimtab_api.command_line import path, whole_number
 from trimtab_api.errors import UserError
 
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

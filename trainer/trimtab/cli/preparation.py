@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from trimtab_api.errors import UserError
 
-from trimtab.launch.hosts import why_not_emulated
+from trimtab.launch.local.hosts import why_not_emulated
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -24,7 +24,7 @@ def prepare(args: argparse.Namespace) -> tuple[TrainingJob, Path | None]:
     """
     from trimtab_api.trainingjob import load_training_job
 
-    from trimtab.launch.preflight import check, warnings
+    from trimtab.launch.local.preflight import check, warnings
 
     job = load_training_job(args.job)
     try:

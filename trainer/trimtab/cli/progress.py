@@ -17,9 +17,9 @@ from trimtab_api.units import format_duration
 
 from trimtab.cli.log_tail import LogTail
 from trimtab.cli.run_view import RunView
-from trimtab.launch.supervisor import Ending
-from trimtab.records.run_directory import RunDirectory
+from trimtab.launch.processes.supervisor import Ending
 from trimtab.report.summary import Target
+from trimtab.run_files.layout import RunDirectory
 
 #: Seconds between lines where there is no terminal.
 LINE_SECONDS = 5.0

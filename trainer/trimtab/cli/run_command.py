@@ -12,7 +12,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.plan.names import check_runs, parse_plan, plan_of, with_plan
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -46,12 +46,12 @@ def run(args: argparse.Namespace) -> int:
     """Run, showing live progress; 0 where it succeeded, 1 where it failed, 130 where it was interrupted."""
     from trimtab.cli.preparation import prepare
     from trimtab.cli.progress import Progress
-    from trimtab.launch.run import RunRequest
-    from trimtab.launch.run import run as run_job
-    from trimtab.records.best_effort import is_complete
-    from trimtab.records.run_reader import read_run
+    from trimtab.launch.local.run import RunRequest
+    from trimtab.launch.local.run import run as run_job
     from trimtab.report.summary import summarise, target_of
     from trimtab.report.table import sentence
+    from trimtab.run_files.best_effort import is_complete
+    from trimtab.run_files.reader import read_run
 
     plan = None if args.plan is None else parse_plan(args.plan, "--plan")
     job, network = prepare(args)
@@ -102,8 +102,8 @@ def max_restarts(job: TrainingJob) -> int:
 
 def refuse_taken_ports(first: int, count: int) -> None:
     """Raise `UserError` where the run's metrics, and those of its monitors above, cannot be served."""
-    from trimtab.environment.free_ports import refuse_taken_port
-    from trimtab.launch.run import METRICS_HOST
+    from trimtab.launch.environment.ports import refuse_taken_port
+    from trimtab.launch.local.run import METRICS_HOST
 
     if first + count > 65536:
         remedy = f"leaves too few ports above it for {count - 1} monitors; choose one up to {65536 - count}"

@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 from trimtab_api.units import format_bandwidth, format_duration
 
-from trimtab.records.dropped import DroppedSteps
-from trimtab.records.json_files import Tail, read_record
-from trimtab.records.lines import ALONE, Evaluation, LeftOutSteps, Step
-from trimtab.records.run_directory import RunDirectory
 from trimtab.report.summary import Target
+from trimtab.run_files.dropped import DroppedSteps
+from trimtab.run_files.json_files import Tail, read_record
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.schema import ALONE, Evaluation, LeftOutSteps, Step
 
 #: Steps that the strips of a panel show.
 NUM_SHOWN = 56

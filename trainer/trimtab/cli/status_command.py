@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from trimtab_api.command_line import path
 from trimtab_api.errors import UserError
 
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.layout import RunDirectory
 
 if TYPE_CHECKING:
     from trimtab_api.trainer.v1 import status_pb2

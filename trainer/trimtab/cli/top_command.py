@@ -16,8 +16,8 @@ from trimtab_api.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, RenderableType
 
-    from trimtab.cluster.job_row import JobRow
-    from trimtab.cluster.jobs import Jobs
+    from trimtab.k8s.job_row import JobRow
+    from trimtab.k8s.jobs import Jobs
 
 #: Seconds between two pictures on a terminal: the time since progress passes, whatever else happens.
 _REFRESH_SECONDS = 1.0
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     """Show the jobs until a signal ends it; returns 0."""
     from rich.console import Console
 
-    from trimtab.cluster.jobs import Jobs
+    from trimtab.k8s.jobs import Jobs
 
     jobs = Jobs(args.kubeconfig, args.namespace, everywhere=args.all_namespaces, name=args.job)
     jobs.refresh()
@@ -86,7 +86,7 @@ def _print_tables(jobs: Jobs, changed: threading.Event) -> None:
 
 
 def _plain(jobs: Jobs) -> list[str]:
-    from trimtab.cluster.job_table import details, lines
+    from trimtab.k8s.job_table import details, lines
 
     rows = jobs.rows()
     of_one = details(rows[0]) if jobs.name is not None and len(rows) == 1 else []
@@ -118,7 +118,7 @@ def _picture(jobs: Jobs, console: Console) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from trimtab.cluster import job_table
+    from trimtab.k8s import job_table
 
     rows, now = jobs.rows(), time.time()
     where = "all namespaces" if jobs.namespace is None else f"namespace {jobs.namespace}"

@@ -9,8 +9,8 @@ from pathlib import Path
 from trimtab_api.command_line import path
 from trimtab_api.errors import UserError
 
-from trimtab.records.run_directory import RunDirectory
 from trimtab.report.chrome_trace import chrome_trace
+from trimtab.run_files.layout import RunDirectory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

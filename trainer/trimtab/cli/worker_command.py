@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command once a rank; returns the exit code of the first rank that failed, or 0."""
-    from trimtab.launch.worker import run_worker
+    from trimtab.launch.pod.worker import run_worker
 
     argv = args.argv[1:] if args.argv[:1] == ["--"] else args.argv
     if not argv:

@@ -53,7 +53,7 @@ from trimtab.control.types import (
 )
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import Profile
-from trimtab.records.lines import Trigger
+from trimtab.run_files.schema import Trigger
 
 
 class Controller:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trimtab.plan.plan import Plan
-from trimtab.records.lines import Trigger
+from trimtab.run_files.schema import Trigger
 
 
 @dataclass(frozen=True)

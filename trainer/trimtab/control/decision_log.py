@@ -9,7 +9,7 @@ from trimtab.control.decision import Decision, Inputs, Measured
 from trimtab.control.search.selection import Choice
 from trimtab.plan.profile import Profile
 from trimtab.plan.timeline import Timeline
-from trimtab.records.lines import Trigger
+from trimtab.run_files.schema import Trigger
 
 #: Rows of ``trace.jsonl``, by what goes on there.
 _ROWS = {"compute": "computing", "compress": "compressing"}

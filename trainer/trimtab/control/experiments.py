@@ -19,7 +19,7 @@ from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.reason import of_progress
 from trimtab.control.search.selection import Choice, ExcludedPlans, banned_of
 from trimtab.plan.plan import Plan
-from trimtab.records.lines import Trigger
+from trimtab.run_files.schema import Trigger
 
 #: The law may still be off by this many standard deviations of what is believed.
 _DEVIATIONS = 1.2

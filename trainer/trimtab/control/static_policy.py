@@ -18,7 +18,7 @@ from trimtab.control.plan_outcome import sends_in_more_parts
 from trimtab.control.search.selection import Choice
 from trimtab.control.types import StepReport
 from trimtab.plan.plan import Plan
-from trimtab.records.lines import Trigger
+from trimtab.run_files.schema import Trigger
 
 #: What exchanges are counted from where the network is not measured: what they take is learned.
 NOMINAL_NETWORK = Network(0, 1e-3, 125e6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.records.lines import Trigger
+from trimtab.run_files.schema import Trigger
 
 #: Steps after which the choice for a new network is looked at again, in the light of what they took.
 _SETTLED_STEPS = 8

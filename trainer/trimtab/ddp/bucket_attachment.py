@@ -14,7 +14,7 @@ from trimtab.ddp.bucket_session import BucketSession
 from trimtab.engine.exchange.proxy_parameters import ProxyParameters
 from trimtab.engine.optimizer.loss_scale import ReadScale
 from trimtab.engine.optimizer.manual import ManualOptimizer
-from trimtab.environment.launch_environment import LaunchEnvironment
+from trimtab.launch.environment.launch_environment import LaunchEnvironment
 from trimtab.plan.names import DDP_HOOK_VARIABLE
 from trimtab.session.attach import begin
 from trimtab.session.checks import check_needs_no_closure

@@ -10,9 +10,9 @@ from typing import Any
 
 from trimtab_api.errors import UserError
 
-from trimtab.records.fields import mapping, mappings, number, text, whole
-from trimtab.records.json_files import Tail, read_record
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.fields import mapping, mappings, number, text, whole
+from trimtab.run_files.json_files import Tail, read_record
+from trimtab.run_files.layout import RunDirectory
 
 #: Rows of the trace that are no buffer's, in their order; links follow.
 _LANES = ("step", "computing", "compressing")

@@ -14,12 +14,12 @@ from typing import Any
 
 from trimtab_api.errors import UserError
 
-from trimtab.records.fields import mapping, number, text, texts, whole
-from trimtab.records.json_files import read_json, read_record
-from trimtab.records.run_directory import RunDirectory
-from trimtab.records.run_reader import Run, read_run
 from trimtab.report.colors import Style, styles_in_turn, styles_of_plans
 from trimtab.report.summary import Summary, Target, summarise
+from trimtab.run_files.fields import mapping, number, text, texts, whole
+from trimtab.run_files.json_files import read_json, read_record
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.reader import Run, read_run
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from math import isfinite
 
 from trimtab_api.units import format_duration
 
-from trimtab.records.lines import DecisionLine
-from trimtab.records.run_reader import Run
 from trimtab.report.chart import Scale, scale_for
 from trimtab.report.plot import Plot
+from trimtab.run_files.reader import Run
+from trimtab.run_files.schema import DecisionLine
 
 #: Pixels of the small chart of one decision, and of the one of all predictions.
 FRONT_SIZE = (460, 190)

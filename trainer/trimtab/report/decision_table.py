@@ -6,9 +6,9 @@ from html import escape
 
 from trimtab_api.units import format_bandwidth, format_duration
 
-from trimtab.records.lines import DecisionLine
-from trimtab.records.run_reader import Run
 from trimtab.report.decision_figures import pareto_figure
+from trimtab.run_files.reader import Run
+from trimtab.run_files.schema import DecisionLine
 
 #: Plans of a decision's Pareto front that the page shows; ``decisions.jsonl`` holds all of them.
 MAX_PARETO_POINTS = 12

@@ -9,11 +9,11 @@ from statistics import fmean
 
 from trimtab_api.units import format_bandwidth, format_duration
 
-from trimtab.records.lines import Step
-from trimtab.records.run_reader import Run
 from trimtab.report.chart import Panel, Point, Ribbon, Scale, figure, scale_for, sliced
 from trimtab.report.colors import Style, color
 from trimtab.report.comparison import Comparison
+from trimtab.run_files.reader import Run
+from trimtab.run_files.schema import Step
 
 #: A loss is averaged over this many steps before it is drawn, since that of a single batch is noise.
 LOSS_WINDOW = 20

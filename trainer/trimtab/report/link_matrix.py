@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Set
 
 from trimtab_api.units import format_bandwidth, format_duration
 
-from trimtab.records.run_reader import Run
+from trimtab.run_files.reader import Run
 
 #: By how many times the slowest link must differ from the fastest one to have the strongest colour.
 LEAST_SPREAD = 2.0

@@ -12,7 +12,6 @@ from trimtab_api.errors import UserError
 from trimtab_api.input_files import read_text
 from trimtab_api.units import format_duration, format_size
 
-from trimtab.records.run_reader import Run
 from trimtab.report import figures
 from trimtab.report.colors import Style
 from trimtab.report.comparison import Comparison
@@ -23,6 +22,7 @@ from trimtab.report.step_lanes import step_figure
 from trimtab.report.summary import Summary
 from trimtab.report.table import headings, judge, notes, rows
 from trimtab.report.trial_costs import trial_table
+from trimtab.run_files.reader import Run
 
 
 def render_page(comparison: Comparison) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 
 from trimtab_api.units import format_duration
 
-from trimtab.records.fields import mapping, mappings, number, text, whole
-from trimtab.records.json_files import Tail, read_record
-from trimtab.records.run_directory import RunDirectory
 from trimtab.report.chart import LEFT, RIGHT, WIDTH, Scale, figure
+from trimtab.run_files.fields import mapping, mappings, number, text, whole
+from trimtab.run_files.json_files import Tail, read_record
+from trimtab.run_files.layout import RunDirectory
 
 _ROW_HEIGHT, _ROW_GAP = 22, 6
 #: Style-sheet variables: those of a step's parts, told apart from each other.

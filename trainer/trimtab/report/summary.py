@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.types import unreachable
 
-from trimtab.records.dropped import DroppedSteps
-from trimtab.records.lines import NetworkNote, Step
-from trimtab.records.run_reader import Run
-from trimtab.records.straggler import straggler_of
+from trimtab.run_files.dropped import DroppedSteps
+from trimtab.run_files.reader import Run
+from trimtab.run_files.schema import NetworkNote, Step
+from trimtab.run_files.straggler import straggler_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

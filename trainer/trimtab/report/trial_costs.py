@@ -8,7 +8,7 @@ from statistics import median
 
 from trimtab_api.units import format_duration
 
-from trimtab.records.run_reader import Run
+from trimtab.run_files.reader import Run
 
 
 @dataclass(frozen=True)

@@ -24,16 +24,16 @@ from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.manual import ManualOptimizer
 from trimtab.engine.optimizer.stepper import as_list
 from trimtab.engine.refused_plans import refuse_for_steps, refuse_in_hooks
-from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.environment.launchers import Ranks, describe_choice, ranks_of
-from trimtab.joining import by_another_launcher, by_our_launcher
-from trimtab.joining.configuration import Configuration
-from trimtab.joining.joined import JobConnection
-from trimtab.joining.stepped import mark_first_step
-from trimtab.joining.unfinished import mark_unfinished
+from trimtab.launch.environment.launch_environment import LaunchEnvironment
+from trimtab.launch.environment.launchers import Ranks, describe_choice, ranks_of
+from trimtab.launch.joining import foreign, native
+from trimtab.launch.joining.configuration import Configuration
+from trimtab.launch.joining.connection import JobConnection
+from trimtab.launch.joining.rank_markers import mark_unfinished
+from trimtab.launch.joining.stepped import mark_first_step
 from trimtab.plan.names import DDP_HOOK_VARIABLE
 from trimtab.plan.plan import dense_plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session import ddp_baseline
 from trimtab.session.checks import (
     SessionT,
@@ -154,7 +154,7 @@ def _begin(
             configuration.check()
             return kind(model, optimizers, group=None, plan=dense_plan(), recorder=Recorder(None), **options), None
         _check_several_ranks(model, optimizers, ranks.local_rank)
-        joined = by_another_launcher.join(ranks, configuration, on_gpu=_is_on_gpu(model))
+        joined = foreign.join(ranks, configuration, on_gpu=_is_on_gpu(model))
     elif environment.num_ranks == 1:
         recorder = Recorder(environment.run_directory)
         options["seed"] = environment.seed
@@ -164,7 +164,7 @@ def _begin(
         return only_session(by_ddp(environment, hook)), None
     else:
         _check_several_ranks(model, optimizers, environment.local_rank)
-        joined = by_our_launcher.join(environment, on_gpu=_is_on_gpu(model))
+        joined = native.join(environment, on_gpu=_is_on_gpu(model))
     return only_session(_session_of(kind, joined, model, optimizers, options)), joined
 
 

@@ -20,11 +20,11 @@ from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import load_job_file
 
 from trimtab.engine.phase_timer import Phase
-from trimtab.environment.job_secret import secret_of
-from trimtab.environment.launch_environment import LaunchEnvironment
+from trimtab.launch.environment.job_secret import secret_of
+from trimtab.launch.environment.launch_environment import LaunchEnvironment
 from trimtab.plan.names import DDP_HOOK_VARIABLE, DDP_HOOKS
 from trimtab.plan.plan import dense_plan
-from trimtab.records.recorder import Recorder
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.script_numbers import as_handed_over, to_reduce
 from trimtab.session.session import Session
 from trimtab.transport.rendezvous import process_group

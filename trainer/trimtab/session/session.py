@@ -37,11 +37,11 @@ from trimtab.engine.phase_timer import Phase
 from trimtab.engine.same_model import check_models_are_alike
 from trimtab.engine.step_engine import StepEngine
 from trimtab.engine.step_lifecycle import StepLifecycle
-from trimtab.environment.own_process import only_in_this_process
 from trimtab.kernels.warm_up import warm_up
 from trimtab.plan.plan import Plan
-from trimtab.records.lines import OF_EVERY_EVALUATION
-from trimtab.records.recorder import Recorder
+from trimtab.process.exit_handlers import only_in_this_process
+from trimtab.run_files.recorder import Recorder
+from trimtab.run_files.schema import OF_EVERY_EVALUATION
 from trimtab.session.announcements import ControlMessages, MessagesForAll
 from trimtab.session.dropped_steps import DropLimit, LeftOut, culprits
 from trimtab.session.exchange_checkpoint import ExchangeCheckpoint

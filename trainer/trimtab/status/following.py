@@ -25,7 +25,7 @@ from trimtab.status.notify_policy import is_final
 from trimtab.status.status_reader import StatusReader
 
 if TYPE_CHECKING:
-    from trimtab.records.run_directory import RunDirectory
+    from trimtab.run_files.layout import RunDirectory
 
 #: A server that has not answered within this many seconds is given up, and the run's files are read again.
 ATTEMPT_SECONDS = 2.0

@@ -20,9 +20,9 @@ from trimtab_api.catalogue import AXES, read_plan
 from trimtab_api.errors import UserError
 from trimtab_api.http_server import HttpServer
 
-from trimtab.records.json_files import Tail
-from trimtab.records.lines import ALONE, RoundEnd, Step, Trigger
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.json_files import Tail
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.schema import ALONE, RoundEnd, Step, Trigger
 
 #: Metrics that a script reports by names of its own; more are left out, for names may be made up in a loop.
 MOST_EVALUATIONS = 20

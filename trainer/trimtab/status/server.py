@@ -24,8 +24,8 @@ from trimtab_api.errors import UserError
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob import load_job_file
 
-from trimtab.records.best_effort import best_effort
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.layout import RunDirectory
 from trimtab.status.notify_policy import is_final, is_news
 from trimtab.status.status_reader import StatusReader
 

@@ -15,12 +15,12 @@ from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob import TrainingJob
 
 from trimtab.plan.plan import Plan
-from trimtab.records.dropped import DroppedSteps
-from trimtab.records.json_files import Tail, read_json
-from trimtab.records.lines import ALONE, LeftOutSteps, Step
-from trimtab.records.result import SUCCESS_STATES
-from trimtab.records.run_directory import RunDirectory
-from trimtab.records.straggler import straggler_of
+from trimtab.run_files.dropped import DroppedSteps
+from trimtab.run_files.json_files import Tail, read_json
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.result import SUCCESS_STATES
+from trimtab.run_files.schema import ALONE, LeftOutSteps, Step
+from trimtab.run_files.straggler import straggler_of
 
 #: Step time and gain are taken over this many of the last steps under the plan in force.
 NUM_RECENT = 20

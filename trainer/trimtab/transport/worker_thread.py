@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from trimtab.environment.own_process import only_in_this_process
+from trimtab.process.exit_handlers import only_in_this_process
 from trimtab.transport.cuda_streams import StreamFuture, record_use
 
 T = TypeVar("T")

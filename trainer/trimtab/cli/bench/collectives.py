@@ -31,7 +31,7 @@ from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth
 from trimtab.control.cost_model.overheads import Overheads
 
 if TYPE_CHECKING:
-    from trimtab.bench.exchange_times import ExchangeTimes
+    from trimtab.evaluation.bench.exchange_times import ExchangeTimes
 
 NUM_ELEMENTS = 4_000_000
 RATIOS = ("0.1", "0.01", "0.001")
@@ -211,7 +211,7 @@ def _measure(
     names: tuple[str, ...],
 ) -> list[ExchangeTimes] | None:
     """The times of each network, at its ratios. None where some are left to the next run, which stderr is told."""
-    from trimtab.bench.exchange_times import Measurement, measure
+    from trimtab.evaluation.bench.exchange_times import Measurement, measure
 
     wanted = [
         Measurement(*network, NUM_ELEMENTS, args.repeats, some, names)

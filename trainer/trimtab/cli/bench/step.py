@@ -64,7 +64,7 @@ def _static_plans(text: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print; one object a network."""
-    from trimtab.bench.fleet import run_on_hosts
+    from trimtab.evaluation.bench.fleet import run_on_hosts
 
     if find_spec("torchvision") is None:
         raise UserError("times torchvision's ResNet-18; pip install 'trimtab[bench]'", field="trimtab bench step")
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         seconds = run_on_hosts(
             network,
             args.workers,
-            "trimtab.bench.step_worker",
+            "trimtab.evaluation.bench.step_worker",
             ["--methods", ",".join([*BASELINES, args.plans]), "--steps", str(args.steps), *["--replay"] * args.replay],
             TIMEOUT_SECONDS,
         )

@@ -16,7 +16,7 @@ from tempfile import mkdtemp
 from types import TracebackType
 from typing import Self
 
-from trimtab.environment import reaper
+from trimtab.launch.processes import reaper
 from trimtab.launch.processes.interrupts import heed, is_urgent
 from trimtab.launch.processes.orphans import reap_orphans
 from trimtab.launch.processes.polite_end import end_politely, has_gone

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from trimtab.launch.processes.piped_output import PipedOutput
-from trimtab.records.best_effort import best_effort
-from trimtab.records.run_directory import RunDirectory
+from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.layout import RunDirectory
 
 #: Lines that tell how a process failed.
 NUM_LAST_LINES = 12

@@ -13,7 +13,7 @@ A value that no rank leaves is refused, and the rank in whose place it lies is n
 
 torch's store knows no secret: whoever reaches it can read and change what ranks leave there, as with
 DistributedDataParallel. Ranks get one from rank 0 that no reader learns (`agreed_secret`). By certificates
-(`trimtab.environment.job_secret`) ranks know each other all the same.
+(`trimtab.launch.environment.job_secret`) ranks know each other all the same.
 """
 
 from __future__ import annotations

@@ -1,0 +1,45 @@
+"""When runs would have been at the target, had every step of every run computed equally long.
+
+How long a step computes depends on what else the machine does, and not on the plan: from run to run of one workload it
+differs by an eighth and more, between kinds of plans by a few hundredths (``docs/measurements/judge.md``). So of two
+runs, or the best of some, the times say as much of the machine as of the plans. All that a step does besides computing
+stays as it was measured, at whatever time the network then changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from statistics import mean, median
+
+from trimtab.evaluation.judge.arrival import Arrival, arrival_of
+from trimtab.report.summary import Target
+from trimtab.run_files.reader import Run
+
+
+def evened(runs: Mapping[str, Sequence[Run]], target: Target) -> dict[str, list[Arrival]]:
+    """When each run was at the target, by plan, with as much computing a step as the median run.
+
+    Without the plans of which a run does not tell what its steps compute, as those of DDP's hooks once did not.
+    """
+    telling = {name: of_plan for name, of_plan in runs.items() if all(map(_tells, of_plan))}
+    usual = median([mean(_computing(run)) for of_plan in telling.values() for run in of_plan] or [0.0])
+    return {name: [_evened(run, target, usual) for run in of_plan] for name, of_plan in telling.items()}
+
+
+def _tells(run: Run) -> bool:
+    """Whether the run knows computing from waiting: then some of its steps waited."""
+    return any(step.exposed_seconds > 0 for step in run.training_steps)
+
+
+def _computing(run: Run) -> list[float]:
+    return [step.compute_seconds for step in run.training_steps]
+
+
+def _evened(run: Run, target: Target, computing: float) -> Arrival:
+    arrival = arrival_of(run, target)
+    if arrival.seconds == inf:
+        return arrival
+    more = sum(computing - step.compute_seconds for step in run.training_steps if step.time <= arrival.seconds)
+    return replace(arrival, seconds=arrival.seconds + more)

@@ -1,0 +1,29 @@
+"""What a process has when it has joined its job, whoever started it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trimtab_api.certificates import Certificates
+from trimtab_api.trainingjob import TrainingJob
+
+from trimtab.run_files.recorder import Recorder
+from trimtab.transport.group import Group
+
+
+@dataclass(frozen=True)
+class JobConnection:
+    """One rank among all of its job."""
+
+    group: Group
+    job: TrainingJob
+    recorder: Recorder
+    monitor: str | None
+    """``HOST:PORT`` of this host's network monitor; None where the network is not measured."""
+    link_slowness: tuple[float, ...] = (1.0,)
+    """Of each link between the ranks (`ModelFacts.link_slowness`)."""
+    certificates: Certificates | None = None
+    """By which the monitor is called; None: those of the environment, if any."""
+    leave: Callable[[], None] = lambda: None
+    """Ends what was started for the job on this host; called when the session is closed."""

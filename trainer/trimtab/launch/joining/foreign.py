@@ -1,0 +1,245 @@
+"""Joining a job whose ranks were started by torchrun, srun, mpirun, or a process group that the script has made.
+
+The ranks meet, tell each other of their hosts, and do what a launcher of ours would have done: the first rank of each
+host starts the network monitor there, and rank 0 keeps the run's directory.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from trimtab_api.addresses import is_of_this_machine
+from trimtab_api.certificates import Certificates
+from trimtab_api.errors import UserError
+from trimtab_api.names import TLS_VARIABLE
+from trimtab_api.trainingjob import TrainingJob
+
+from trimtab.control.monitors.network_alarm import network_line
+from trimtab.launch.environment.job_secret import secret_of_certificates
+from trimtab.launch.environment.launchers import Ranks, rendezvous_endpoint
+from trimtab.launch.joining.configuration import Configuration, with_ranks
+from trimtab.launch.joining.connection import JobConnection
+from trimtab.launch.joining.host_layout import HostEndpoint, Layout, layout
+from trimtab.launch.joining.run_certificates import certificates_by_secret
+from trimtab.launch.joining.run_keeper import RunLifecycle
+from trimtab.launch.joining.side_processes import SideProcesses, restarting
+from trimtab.launch.sidecars import monitor_command, status_command
+from trimtab.process.exit_handlers import only_in_this_process
+from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.layout import RunDirectory, resolved
+from trimtab.run_files.recorder import Recorder
+from trimtab.transport import extra_links as extra_links
+from trimtab.transport.group import DEFAULT_DEADLINE, Group
+from trimtab.transport.object_collectives import (
+    TEXT_OR_NONE,
+    Read,
+    broadcast_json,
+    gather_json,
+    json_of,
+    raise_together,
+)
+from trimtab.transport.rendezvous import process_group
+from trimtab.transport.rendezvous.tcp import waiting_for
+
+_JOB: Read[dict[str, Any] | None] = json_of(dict[str, Any] | None)
+
+
+def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> JobConnection:
+    """Meet all ranks, and start what the job needs beside them.
+
+    Raises `UserError` on every rank where one rank's job cannot be read, or ranks read different ones, and
+    `CommunicationError`.
+    """
+    job, mistake = _load(configuration)
+    timeout = DEFAULT_DEADLINE if job is None else job.spec.communication.timeout
+    certificates = Certificates.from_environment()
+    secret = b"" if certificates is None else secret_of_certificates(certificates)
+    group = _meet(ranks, timeout, secret, on_gpu=on_gpu)
+    try:
+        _agree_on_job(group, job, mistake)
+        assert job is not None, "its mistake was raised"
+        slowness = extra_links.join(group, job.spec.network.second_interface, group.transport.secret, timeout)
+        endpoints = gather_json(group, HostEndpoint.of_this_rank().to_json(), HostEndpoint.read)
+        hosts = layout(endpoints, group.rank)
+        group.hosts = hosts.ranks
+        return _Host(group, hosts, job, configuration).begin(slowness)
+    except BaseException:
+        group.close()
+        raise
+
+
+def _load(configuration: Configuration) -> tuple[TrainingJob | None, UserError | None]:
+    """The job, or what is wrong with it, which all ranks are told before this one gives up."""
+    try:
+        return configuration.load(), None
+    except UserError as error:
+        return None, error
+
+
+def _meet(ranks: Ranks, timeout: float, secret: bytes, *, on_gpu: bool) -> Group:
+    if dist.is_initialized():
+        return Group.connect(deadline=timeout, secret=secret)
+    host, port = rendezvous_endpoint(os.environ, ranks)
+    if on_gpu:
+        if ranks.local_rank is not None:
+            torch.cuda.set_device(ranks.local_rank)
+        os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = host, str(port)
+        process_group.initialize("nccl", ranks.rank, ranks.num_ranks, timeout)
+        return Group.connect(deadline=timeout, secret=secret)
+
+    def say(missing: list[int]) -> None:
+        print(f"trimtab: {waiting_for(missing, ranks.num_ranks)} at {host}:{port}", file=sys.stderr, flush=True)
+
+    return Group.meet_in_store(host, port, ranks.rank, ranks.num_ranks, timeout, secret=secret, say=say)
+
+
+def _agree_on_job(group: Group, job: TrainingJob | None, mistake: UserError | None) -> None:
+    """Raise this rank's mistake, or the first of another's, or where ranks have read different jobs."""
+    raise_together(group, mistake, "cannot join", field="job")
+    read = gather_json(group, job and _what_counts(job), _JOB)
+    for rank, each in enumerate(read):
+        if each != read[0]:
+            raise UserError(
+                f"rank {rank} has read another job than rank 0 ({_difference(read[0], each)}); give all ranks the same"
+                " file and arguments",
+                field="job",
+            )
+
+
+def _what_counts(job: TrainingJob) -> dict[str, Any]:
+    """What all ranks must have read alike; what is run, and where, is the launcher's, and may differ between hosts."""
+    data = resolved(job)
+    spec = {name: data["spec"].get(name) for name in ("communication", "network", "seed", "target")}
+    return {"metadata": {"name": data["metadata"]["name"]}, "spec": spec}
+
+
+def _difference(one: Any, other: Any, path: str = "") -> str:
+    """The first field in which two plain values differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in sorted(one.keys() | other.keys()):
+            if one.get(name) != other.get(name):
+                return _difference(one.get(name), other.get(name), f"{path}.{name}" if path else name)
+    return f"{path}: {json.dumps(one)} and {json.dumps(other)}"
+
+
+class _Host:
+    """What this rank does for its host and, as rank 0, for the run."""
+
+    def __init__(self, group: Group, hosts: Layout, job: TrainingJob, configuration: Configuration) -> None:
+        self._group, self._hosts = group, hosts
+        self._job = with_ranks(job, len(hosts.hosts), group.size)
+        self._directory = RunDirectory(configuration.directory(job).resolve())  # a script may change its directory
+        self._side = SideProcesses()
+        self._addresses = [(each.address, each.port) for each in hosts.hosts]
+
+    @property
+    def _is_main(self) -> bool:
+        return self._group.rank == 0
+
+    def begin(self, link_slowness: tuple[float, ...]) -> JobConnection:
+        """Start what the job needs here. Raises `UserError` on every rank where rank 0 cannot keep the run."""
+        keeper = self._keep_run()
+        certificates = self._certificates()
+        monitor = None
+        recorder = Recorder(self._directory.path if self._is_main else None)
+        if len(self._hosts.hosts) == 1:
+            self._say(f"all {self._group.size} ranks are on one host: no network is measured")
+        else:
+            if problem := _why_not_measured(self._hosts.hosts, self._job.spec.network.probe):
+                self._say(f"the network is not measured, so the plan does not adapt to it: {problem}")
+                recorder.decision(network_line(problem, 0.0))
+            else:
+                if self._hosts.is_first:
+                    self._start_monitor(certificates)
+                monitor = "{}:{}".format(*self._addresses[self._hosts.worker])
+            if self._is_main:
+                self._start_status(monitor, certificates)
+        leave = only_in_this_process(partial(self._leave, keeper))
+        atexit.register(leave)  # most scripts close no session
+        return JobConnection(self._group, self._job, recorder, monitor, link_slowness, certificates, leave)
+
+    def _keep_run(self) -> RunLifecycle | None:
+        """Rank 0 takes the run's directory; all hear whether it could."""
+        keeper, mistake = None, None
+        if self._is_main:
+            try:
+                keeper = RunLifecycle(self._directory)
+                keeper.begin(self._job)
+            except UserError as error:
+                mistake = UserError(error.remedy, field="run_directory", value=error.value)
+        told = broadcast_json(self._group, None if mistake is None else str(mistake), TEXT_OR_NONE)
+        if told is not None:
+            raise mistake or UserError(f"rank 0 cannot keep the run: {told}", field="run_directory")
+        self._say(f"recording in {self._directory.path}; `trimtab report` on it draws the run")
+        return keeper
+
+    def _certificates(self) -> Certificates | None:
+        """Issued for this run by rank 0 where monitors would else speak plain text between machines."""
+        addresses = [each.address for each in self._hosts.hosts]
+        if len(addresses) == 1 or TLS_VARIABLE in os.environ or all(map(is_of_this_machine, addresses)):
+            return None
+        return certificates_by_secret(self._group, self._job.metadata.name, addresses)
+
+    def _environment(self, certificates: Certificates | None) -> dict[str, str]:
+        if certificates is None:
+            return dict(os.environ)
+        folder = self._side.private_folder()
+        certificates.write(folder)
+        return {**os.environ, TLS_VARIABLE: str(folder)}
+
+    def _start_monitor(self, certificates: Certificates | None) -> None:
+        network = self._job.spec.network
+        worker = self._hosts.worker
+        argv = monitor_command(
+            worker,
+            self._addresses,
+            self._hosts.hosts[worker].interface,
+            probe_interval=network.probe_interval,
+            probe_budget=network.probe_budget,
+            probe_bytes_per_day=network.probe_bytes_per_day,
+            probe=network.probe,
+        )
+        log = self._directory.log(f"monitor-{worker}")
+        self._side.start(restarting(argv), log, self._environment(certificates))
+
+    def _start_status(self, monitor: str | None, certificates: Certificates | None) -> None:
+        """At a Unix socket, for `trimtab status`."""
+        address = f"unix:{self._side.private_folder()}/status"  # not in the run directory: its path may be too long
+        argv = status_command(self._directory.path, self._directory.job, monitor, address)
+        self._side.start(argv, self._directory.log("status"), self._environment(certificates))
+        with best_effort(self._directory.path):
+            self._directory.tell_status_address(address)
+
+    def _leave(self, keeper: RunLifecycle | None) -> None:
+        if keeper is not None:
+            keeper.close()
+            self._directory.status_address.unlink(missing_ok=True)
+        self._side.close()
+
+    def _say(self, what: str) -> None:
+        if self._is_main:
+            print(f"trimtab: {what}", file=sys.stderr, flush=True)
+
+
+def _why_not_measured(hosts: Sequence[HostEndpoint], probe: str) -> str:
+    """Why no monitors are started, and what to do about it; empty where they are."""
+    lacking = [each.address for each in hosts if not each.has_iperf3]
+    if lacking and probe == "iperf3":
+        return (
+            f"iperf3 is not installed on {', '.join(lacking)}; "
+            "install it on every host, or set spec.network.probe to auto"
+        )
+    if by_ipv6 := [each.address for each in hosts if ":" in each.address]:
+        return (
+            f"monitors speak IPv4 alone, and the ranks meet by IPv6 ({', '.join(by_ipv6)}); "
+            "give MASTER_ADDR as an IPv4 address, or name a plan"
+        )
+    return ""

@@ -1,0 +1,53 @@
+"""Tells the launcher that a rank has not come to its end, where the exit code of its command would hide it.
+
+``python train.py | tee log`` succeeds whatever becomes of the script.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections.abc import Callable
+from types import TracebackType
+
+from trimtab.launch.environment.launch_environment import LaunchEnvironment
+from trimtab.process.exit_handlers import only_in_this_process
+from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.layout import RunDirectory
+
+
+def mark_unfinished(environment: LaunchEnvironment) -> Callable[[], None]:
+    """Leave a mark in the run directory until this process ends well.
+
+    It stays where an exception that nothing catches, or a signal, ends the process.
+
+    Returns:
+        Takes the mark away: the session has been closed. Python's exit does so too.
+    """
+    directory = RunDirectory(environment.run_directory)
+    mark = directory.unfinished(f"rank-{environment.rank}")
+    before = sys.excepthook
+    has_raised = False
+
+    def leave() -> None:
+        with best_effort(directory.path):
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+
+    def raised(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        nonlocal has_raised
+        has_raised = True
+        only_in_this_process_leave()
+        before(kind, error, trace)
+
+    def remove() -> None:
+        if not has_raised:
+            with best_effort(directory.path):
+                mark.unlink(missing_ok=True)
+
+    only_in_this_process_leave = only_in_this_process(leave)
+    remove_here = only_in_this_process(remove)
+    leave()
+    sys.excepthook = raised
+    atexit.register(remove_here)
+    return remove_here

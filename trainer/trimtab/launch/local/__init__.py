@@ -1,0 +1,1 @@
+"""`trimtab run`: a whole job on one machine."""

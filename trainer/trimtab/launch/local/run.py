@@ -1,0 +1,240 @@
+"""One local run, from the first process to the last: monitors, trainers, the network's schedule, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trimtab_api.errors import UserError
+from trimtab_api.input_files import read_bytes
+
+from trimtab.launch.environment import job_secret
+from trimtab.launch.local.hosts import Hosts, make_hosts
+from trimtab.launch.local.restart_policy import RestartPolicy
+from trimtab.launch.processes.children import Exit
+from trimtab.launch.processes.grace import termination_grace
+from trimtab.launch.processes.interrupts import Interrupted
+from trimtab.launch.processes.process_logs import LogFiles
+from trimtab.launch.processes.process_names import is_monitor, monitor_name, rank_name
+from trimtab.launch.processes.supervisor import Ending, Supervisor, describe_failure, has_failed
+from trimtab.launch.processes.trainer_command import Process, rank_environment, trainer_process
+from trimtab.launch.sidecars import metrics_command, monitor_command, status_command
+from trimtab.process.cpus import usable_cpus
+from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.json_files import read_json
+from trimtab.run_files.layout import RunDirectory, resolved
+from trimtab.run_files.result import RunResult
+
+if TYPE_CHECKING:
+    from trimtab_api.trainingjob import TrainingJob
+
+#: Seconds between looks at the processes: the order in which they end is known this well.
+POLL_SECONDS = 0.01
+#: Where a local run's metrics are served: this machine alone reads them.
+METRICS_HOST = "127.0.0.1"
+#: Seconds between calls of the observer.
+OBSERVE_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What to run, and where to keep it."""
+
+    job: TrainingJob
+    plan: str
+    """Name of the plan in tables: ``adaptive``, ``dense``, ``0.01/all-gather``."""
+    network: Path | None
+    """The network file to emulate; None: loopback."""
+    directory: RunDirectory
+    max_restarts: int = 0
+    """Restarts of all ranks after which a failure is final."""
+    metrics_port: int | None = None
+    """Where its metrics are served on this machine; those of worker w's monitor are served w + 1 ports above, at its
+    host's address. None: nowhere.
+    """
+
+
+def run(
+    request: RunRequest,
+    observe: Callable[[], Ending | None],
+    restarted: Callable[[str], None] = lambda message: None,
+) -> RunResult:
+    """Run a job on this machine to its end; ``observe`` is called every half second meanwhile.
+
+    What it returns, if anything, is how the run ends, at once. ``restarted`` is called with the cause each time before
+    all ranks start again together, from the beginning.
+    Leaves no process and no namespace behind, whatever happens. Raises `UserError` where the job cannot start, or
+    another run goes on in the directory, and `Interrupted` in `interruptible` (the result is written first).
+    """
+    with request.directory.held():
+        return _run(request, observe, restarted)
+
+
+def _run(request: RunRequest, observe: Callable[[], Ending | None], restarted: Callable[[str], None]) -> RunResult:
+    directory = request.directory
+    directory.prepare()
+    directory.write_job(request.job)
+    if request.network is not None:
+        shutil.copyfile(request.network, directory.network)
+    began = time.monotonic()
+    relay: dict[str, Any] | None = None
+    policy = RestartPolicy(request.max_restarts)
+
+    def finish(state: str, message: str) -> RunResult:
+        emulated = request.network is not None
+        restarts = policy.num_restarts
+        result = RunResult.of(
+            state, message, plan=request.plan, began=began, emulated=emulated, relay=relay, restarts=restarts
+        )
+        with best_effort(directory.path):
+            directory.write_result(result)
+        return result
+
+    try:
+        while True:
+            with (
+                make_hosts(request.network, request.job.spec.workers, directory.phases) as hosts,
+                LogFiles(directory) as logs,
+                Supervisor(
+                    directory, logs, POLL_SECONDS, grace_when_interrupted=termination_grace(request.job)
+                ) as supervisor,
+            ):
+                with best_effort(directory.path):
+                    directory.tell_starting("the script has started and is not yet at trimtab.attach")
+                _start_monitors(request, hosts, supervisor)
+                _start_trainers(request, hosts, supervisor)
+                _start_status(request, hosts, supervisor)
+                if request.metrics_port is not None:  # outside of the emulated network, where Prometheus is
+                    argv = metrics_command(directory.path, METRICS_HOST, request.metrics_port)
+                    supervisor.start_metrics(argv, os.environ)
+                ending = supervisor.wait(Watch(request, hosts, observe, began).check)
+                if ending.state == "succeeded":
+                    observe()
+                relay = hosts.relay_report()
+                attempt = policy.num_restarts
+                ranks = map(rank_name, range(request.job.spec.num_ranks))
+                pause = policy.failed(has_stepped=not directory.has_no_step(ranks)) if ending.failed else None
+                if pause is None:
+                    result = finish(ending.state, _last_message(ending, directory, policy))
+                    supervisor.let_status_tell()
+                    return result
+            aside = directory.set_aside(attempt)
+            cause = describe_failure(ending.failed, LogFiles(aside))
+            restarted(
+                f"restart {policy.num_restarts} of at most {request.max_restarts}, all ranks from the beginning, in"
+                f" {pause:g} s: {cause}"
+            )
+            time.sleep(pause)
+    except Interrupted:
+        finish("interrupted", "stopped by Ctrl-C or SIGTERM")
+        raise
+
+
+def _last_message(ending: Ending, directory: RunDirectory, policy: RestartPolicy) -> str:
+    if not ending.failed:
+        return ending.message
+    return policy.last_words + describe_failure(ending.failed, LogFiles(directory))
+
+
+def is_done(request: RunRequest, states: Sequence[str]) -> bool:
+    """Whether the run's directory holds a run of the same job on the same network that ended in one of the states."""
+    directory = request.directory
+    try:
+        same_job = read_json(directory.job) == resolved(request.job)
+        ended_well = read_json(directory.result)["state"] in states
+        kept_network = read_bytes(directory.network) if directory.network.exists() else None
+    except (OSError, UserError, KeyError):
+        return False
+    return same_job and ended_well and kept_network == (request.network.read_bytes() if request.network else None)
+
+
+def _start_monitors(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -> None:
+    network = request.job.spec.network
+    addresses = [(each.address, each.monitor_port) for each in hosts.workers]
+    for worker, host in enumerate(hosts.workers):
+        argv = monitor_command(
+            worker,
+            addresses,
+            host.interface,
+            probe_interval=network.probe_interval,
+            probe_budget=network.probe_budget,
+            probe_bytes_per_day=network.probe_bytes_per_day,
+            probe=network.probe,
+            metrics_port=0 if request.metrics_port is None else request.metrics_port + 1 + worker,
+        )
+        supervisor.start(monitor_name(worker), Process(hosts.command(worker, argv), os.environ))
+
+
+def _start_trainers(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -> None:
+    spec, directory = request.job.spec, request.directory
+    num_threads = max(1, usable_cpus() // spec.num_ranks)  # every worker's processes share this machine
+    inherited = {**os.environ, "OMP_NUM_THREADS": str(num_threads)}
+    secret = job_secret.draw()
+    for worker, host in enumerate(hosts.workers):
+        for local_rank in range(spec.processes_per_worker):
+            launch = rank_environment(
+                request.job,
+                worker,
+                local_rank,
+                master=(hosts.workers[0].address, hosts.master_port),
+                interface=host.interface,
+                job_file=directory.job.resolve(),
+                run_directory=directory.path.resolve(),
+                monitor=f"{host.address}:{host.monitor_port}",
+                secret=secret,
+            )
+            process = trainer_process(request.job, launch, worker, host.address, inherited)
+            argv = hosts.command(worker, process.argv)
+            directory.expect_first_step(rank_name(launch.rank))
+            supervisor.start(rank_name(launch.rank), Process(argv, process.environment, process.directory))
+
+
+def _start_status(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -> None:
+    """Serve the run's status at a Unix socket, which is reached from any network namespace."""
+    # Not in the run directory, whose path may be too long for a socket.
+    address = f"unix:{supervisor.children.temporary_directory('trimtab-')}/status"
+    monitor = f"{hosts.workers[0].address}:{hosts.workers[0].monitor_port}"
+    argv = status_command(request.directory.path, request.directory.job, monitor, address)
+    supervisor.start_status(hosts.command(0, argv), os.environ, address)
+
+
+class Watch:
+    """What a local run looks at beside its processes: the emulated network, the deadline, the observer."""
+
+    def __init__(self, request: RunRequest, hosts: Hosts, observe: Callable[[], Ending | None], began: float) -> None:
+        self._deadline = request.job.spec.active_deadline_seconds
+        self._started = request.directory.started
+        self._hosts, self._observe, self._began = hosts, observe, began
+        self._schedule_runs = False
+        self._observed = 0.0
+
+    def check(self, ended: Sequence[Exit]) -> Ending | None:
+        """The attempt's end, where it is none that the processes in ``ended`` tell; called at every look."""
+        if any(is_monitor(each.name) or has_failed(each) for each in ended):
+            # A network that ends takes the processes on it along: it is the cause.
+            if (failure := self._network_failure()) is not None:
+                return failure
+            if any(map(has_failed, ended)):
+                return None
+        now = time.monotonic()
+        if self._deadline is not None and now - self._began > self._deadline:
+            return Ending("deadline", f"ran longer than spec.activeDeadlineSeconds ({self._deadline:g} s)")
+        if not self._schedule_runs and self._started.exists():
+            self._hosts.start_schedule()
+            self._schedule_runs = True
+        self._hosts.log_phase()
+        if now - self._observed <= OBSERVE_SECONDS:
+            return None
+        if (failure := self._network_failure()) is not None:
+            return failure
+        self._observed = now
+        return self._observe()
+
+    def _network_failure(self) -> Ending | None:
+        failure = self._hosts.failure()
+        return Ending("failed", f"the emulated network ended: {failure}") if failure else None

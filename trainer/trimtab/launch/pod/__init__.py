@@ -1,0 +1,1 @@
+"""The entry of a worker's pod on a cluster."""

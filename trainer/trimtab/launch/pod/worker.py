@@ -1,0 +1,221 @@
+"""One worker of a job on a cluster, as the entry of its pod: find the others, run the ranks, say how it ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trimtab_api.errors import UserError
+from trimtab_api.names import MONITOR_PORT, TLS_VARIABLE, TRAINER_METRICS_PORT, TRAINER_STATUS_PORT
+from trimtab_api.steps_of_attempts import BEFORE_FIRST_STEP, NOTHING_STARTED
+
+from trimtab.launch.pod import termination_message
+from trimtab.launch.pod.kernel_cache import kernel_cache
+from trimtab.launch.pod.pod import Pod, grace_seconds, num_threads
+from trimtab.launch.pod.wait_for_peer import wait_for_peer
+from trimtab.launch.processes.children import Exit
+from trimtab.launch.processes.interrupts import Interrupted, pause
+from trimtab.launch.processes.log_forwarding import LogForwarder
+from trimtab.launch.processes.process_names import STATUS, rank_name
+from trimtab.launch.processes.root_cause import root_cause
+from trimtab.launch.processes.supervisor import Supervisor, describe_failure
+from trimtab.launch.processes.trainer_command import Process, rank_environment, trainer_environment
+from trimtab.launch.sidecars import metrics_command, status_command
+from trimtab.plan.names import plan_of
+from trimtab.process.cpus import usable_cpus
+from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.layout import InUseError, RunDirectory
+from trimtab.run_files.result import RunResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trimtab_api.trainingjob import TrainingJob
+
+#: Where this worker's own monitor and, on worker 0, the status server are reached from inside the pod.
+MONITOR_ADDRESS = f"localhost:{MONITOR_PORT}"
+STATUS_ADDRESS = f"localhost:{TRAINER_STATUS_PORT}"
+#: Seconds to wait for the monitor of this pod, which was started before.
+MONITOR_SECONDS = 120.0
+#: Seconds to wait for the run directory's lock: more than file servers lease one to a client that is lost.
+LOCK_SECONDS = 150.0
+#: Seconds between looks at the ranks, unless one prints.
+POLL_SECONDS = 0.1
+#: Most seconds that the other ranks of a pod have to end after one has failed; they may hang for want of it.
+GRACE_SECONDS = 25.0
+#: Seconds to wait for the last lines that the ranks printed.
+DRAIN_SECONDS = 1.0
+#: What began all attempts in a pod's run directory, which belongs to one job.
+_ITS_JOB = "its job"
+#: Exit code of a worker that was told to end: that of a process which SIGTERM killed.
+INTERRUPTED = 143
+#: Said of a rank that failed, where the kernel has killed a process of the container since the ranks started.
+_OUT_OF_MEMORY = ": the container has no more memory; raise resources.limits.memory or use less"
+
+
+def run_worker(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Run ``argv`` once a rank to the end; returns the exit code of the rank that failed first, or 0.
+
+    Leaves the cause of a failure as the container's termination message. Raises `UserError` where nothing could start.
+    """
+    message_path = termination_message.DEFAULT_PATH
+    try:
+        pod = Pod.read(environ)
+        job = pod.load_job()
+        message_path = Path(job.spec.trainer.get("terminationMessagePath", message_path))
+        code, message = Worker(pod, job, environ).run(argv)
+    except UserError as error:
+        termination_message.write(f"{NOTHING_STARTED}{error}", message_path)
+        raise
+    if message:
+        termination_message.write(message, message_path)
+        print(f"trimtab: {message.splitlines()[0]}", file=sys.stderr)
+    return code
+
+
+class Worker:
+    """The processes of one pod."""
+
+    def __init__(self, pod: Pod, job: TrainingJob, environ: Mapping[str, str]) -> None:
+        self._pod = pod
+        self._job = job
+        self._environ = environ
+        self._directory = RunDirectory(pod.run_directory)
+        self._certificates = Path(environ[TLS_VARIABLE]) if TLS_VARIABLE in environ else None
+        self._began = time.monotonic()
+
+    @property
+    def _has_rank_0(self) -> bool:
+        """Whether rank 0 is here: then this worker serves the status and keeps the run directory."""
+        return self._pod.worker == 0
+
+    def run(self, argv: Sequence[str]) -> tuple[int, str]:
+        """The exit code, and the cause where it is not 0. Raises `UserError` where nothing could start."""
+        if not self._has_rank_0:
+            return self._train(argv)
+        with ExitStack() as holding:
+            self._hold_directory(holding)
+            self._directory.prepare_attempt(_ITS_JOB)
+            self._directory.tell_starting("waiting for the network monitor of worker 0")
+            return self._train(argv)
+
+    def _hold_directory(self, holding: ExitStack) -> None:
+        """Lock it, once the pod of the attempt before lets go of it: its node may be lost, and its lock be leased."""
+        deadline, has_said = time.monotonic() + LOCK_SECONDS, False
+        while True:
+            try:
+                holding.enter_context(self._directory.held(f"pod {socket.gethostname()}"))
+                return
+            except InUseError as error:
+                if time.monotonic() > deadline:
+                    raise
+                if not has_said:
+                    print(f"trimtab: {error}; waits for up to {LOCK_SECONDS:g} s", flush=True)
+                has_said = True
+            pause(1.0)
+
+    def _train(self, argv: Sequence[str]) -> tuple[int, str]:
+        num_oom_kills = termination_message.num_oom_kills()
+        try:
+            with ExitStack() as stack:
+                several = self._job.spec.processes_per_worker > 1
+                logs = stack.enter_context(LogForwarder(sys.stdout.buffer, named=several))
+                cache = stack.enter_context(kernel_cache(self._environ))
+                grace = grace_seconds(self._job)
+                supervisor = stack.enter_context(
+                    Supervisor(self._directory, logs, POLL_SECONDS, min(GRACE_SECONDS, grace), grace)
+                )
+                self._wait_for("localhost", MONITOR_PORT, MONITOR_SECONDS)
+                if self._has_rank_0:
+                    self._start_status(supervisor)
+                    self._directory.tell_starting("the script has started and is not yet at trimtab.attach")
+                master = self._pod.address if self._has_rank_0 else self._wait_for_master()
+                self._start_ranks(argv, master, supervisor, cache)
+                ending = supervisor.wait(_say_that_status_ended)
+                logs.drain(DRAIN_SECONDS)
+                code, message = 0, ""
+                if ending.failed:
+                    code = _exit_code(root_cause(ending.failed, logs.last_lines))
+                    is_out_of_memory = termination_message.num_oom_kills() > num_oom_kills
+                    how = BEFORE_FIRST_STEP if self._has_no_step else ""
+                    how += _OUT_OF_MEMORY if is_out_of_memory else ""
+                    message = describe_failure(ending.failed, logs, how)
+                self._finish(ending.state, message)
+                supervisor.let_status_tell()
+        except Interrupted:
+            self._finish("interrupted", "the pod was told to end")
+            return INTERRUPTED, f"worker {self._pod.worker} was told to end"
+        return code, message
+
+    def _wait_for(self, host: str, port: int, deadline: float | None) -> str:
+        return wait_for_peer(host, port, self._certificates, deadline, lambda line: print(f"trimtab: {line}"))
+
+    def _wait_for_master(self) -> str:
+        """Address of worker 0's pod of this very attempt: its status server is started before anything else.
+
+        Its pod may have to wait for hours until a node is free. That is no failure, and the status of the job says it:
+        so there is no deadline. If worker 0 fails, the attempt ends, and this pod with it.
+        """
+        return self._wait_for(self._pod.master_host, TRAINER_STATUS_PORT, None)
+
+    def _start_status(self, supervisor: Supervisor) -> None:
+        self._directory.write_job(self._job)
+        listen = f"0.0.0.0:{TRAINER_STATUS_PORT}" if self._certificates else STATUS_ADDRESS
+        argv = status_command(self._directory.path, self._pod.job_file, MONITOR_ADDRESS, listen)
+        supervisor.start_status(argv, self._environ, STATUS_ADDRESS)
+        if self._certificates:  # else the worker runs on a machine by itself, whose ports are not the pod's
+            argv = metrics_command(self._directory.path, "0.0.0.0", TRAINER_METRICS_PORT)  # noqa: S104
+            supervisor.start_metrics(argv, self._environ)
+
+    def _start_ranks(self, argv: Sequence[str], master: str, supervisor: Supervisor, cache: Mapping[str, str]) -> None:
+        threads = {"OMP_NUM_THREADS": str(num_threads(self._job, usable_cpus()))}
+        for local_rank in range(self._job.spec.processes_per_worker):
+            launch = rank_environment(
+                self._job,
+                self._pod.worker,
+                local_rank,
+                master=(master, self._pod.master_port),
+                interface=self._pod.interface,
+                job_file=self._pod.job_file,
+                run_directory=self._pod.run_directory,
+                monitor=MONITOR_ADDRESS,
+                secret="",
+            )
+            environment = trainer_environment(launch, {**threads, **self._environ, **cache})
+            if shutil.which(argv[0], path=environment["PATH"]) is None:
+                raise UserError(
+                    "no such program in this image",
+                    field="spec.template.spec.containers[trainer].command",
+                    value=argv[0],
+                )
+            self._directory.expect_first_step(rank_name(launch.rank))
+            supervisor.start(rank_name(launch.rank), Process(argv, environment))
+
+    @property
+    def _has_no_step(self) -> bool:
+        """Whether it is sure that none of this pod's ranks has taken a step."""
+        num, first = self._job.spec.processes_per_worker, self._pod.worker * self._job.spec.processes_per_worker
+        return self._directory.has_no_step(rank_name(rank) for rank in range(first, first + num))
+
+    def _finish(self, state: str, message: str) -> None:
+        """Write down how the run ended, where the status server and `trimtab report` read it."""
+        if self._has_rank_0:
+            result = RunResult.of(state, message, plan=plan_of(self._job), began=self._began)
+            with best_effort(self._directory.path):
+                self._directory.write_result(result)
+
+
+def _say_that_status_ended(ended: Sequence[Exit]) -> None:
+    if any(each.name == STATUS for each in ended):
+        print("trimtab: the status server ended; training goes on, but nobody can follow it", file=sys.stderr)
+
+
+def _exit_code(ended: Exit) -> int:
+    """By a shell's conventions: 128 and the number of the signal where one killed it."""
+    return ended.code if ended.code > 0 else 128 - ended.code

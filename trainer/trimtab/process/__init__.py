@@ -1,0 +1,1 @@
+"""This process itself: its messages to people, its exit handlers, its processors."""
