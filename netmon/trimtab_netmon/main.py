@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from trimtab_api.command_line import Parser, joined, number, whole_number
+from trimtab_api.cli import Parser, joined, number, whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.names import PROBES
 from trimtab_api.process_settings import settle_process

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 
 from kubernetes.client import ApiClient
-from trimtab_api.certificates import Certificates
 from trimtab_api.names import possible_jobs
+from trimtab_api.rpc.certificates import Certificates
 
 from trimtab_operator.children.owned import shared_name
 from trimtab_operator.children.secret import certificates_in

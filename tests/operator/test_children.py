@@ -415,7 +415,7 @@ def test_a_secret_of_ours_whose_contents_somebody_replaced_holds_no_certificates
 def test_the_certificates_of_a_job_let_its_processes_talk_and_nobody_else(tmp_path):
     from concurrent.futures import ThreadPoolExecutor
 
-    from trimtab_api.channels import listen, open_channel
+    from trimtab_api.rpc.channels import listen, open_channel
 
     ours = certificates_in(secret(job(), "team", UID, NOW), UID)
     server = grpc.server(ThreadPoolExecutor(2))

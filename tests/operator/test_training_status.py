@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import grpc
 import pytest
 from fixtures import NOW, UID, child, observed
-from trimtab_api.channels import listen
+from trimtab_api.rpc.channels import listen
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_operator.children.certificates import issue
 from trimtab_operator.decisions.policies.progress import Progress

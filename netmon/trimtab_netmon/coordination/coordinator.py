@@ -11,8 +11,8 @@ import logging
 import time
 
 import grpc
-from trimtab_api.channels import explain
 from trimtab_api.netmon.v1 import netmon_pb2
+from trimtab_api.rpc.channels import explain
 
 from trimtab_netmon.coordination.debug_state import DebugState
 from trimtab_netmon.coordination.link_estimates import CHANGE, BandwidthRecords, MaxAge

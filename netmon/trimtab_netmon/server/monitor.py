@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, cast
 
 import grpc
 import grpc.aio
-from trimtab_api.certificates import Certificates
-from trimtab_api.channels import SERVER_OPTIONS, explain, listen
 from trimtab_api.errors import UserError
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
+from trimtab_api.rpc.certificates import Certificates
+from trimtab_api.rpc.channels import SERVER_OPTIONS, explain, listen
 
 from trimtab_netmon.coordination.coordinator import Coordinator
 from trimtab_netmon.links import converters

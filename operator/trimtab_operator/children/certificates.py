@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from trimtab_api import certificate_authority
-from trimtab_api.certificates import Certificates
+from trimtab_api.rpc import certificate_authority
+from trimtab_api.rpc.certificates import Certificates
 
 
 def issue(job: str, namespace: str, now: datetime) -> Certificates:

@@ -6,8 +6,8 @@ import base64
 from datetime import datetime
 from pathlib import PurePosixPath
 
-from trimtab_api.certificates import Certificates
 from trimtab_api.names import AUTHORITY_FILE, CERTIFICATE_FILE, JOB_FILE, KEY_FILE
+from trimtab_api.rpc.certificates import Certificates
 from trimtab_api.trainingjob import TrainingJob
 
 from trimtab_operator.children.certificates import issue

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import cast
 
 import grpc.aio
-from trimtab_api.certificates import Certificates
-from trimtab_api.channels import explain, open_async_channel
 from trimtab_api.names import TRAINER_STATUS_PORT, worker_host
+from trimtab_api.rpc.certificates import Certificates
+from trimtab_api.rpc.channels import explain, open_async_channel
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
 from trimtab_operator.decisions.observed_state import Child, ObservedState

@@ -18,6 +18,7 @@ from trimtab_api.catalogue.exchange_costs import (
     why_not,
     within_hosts,
 )
+from trimtab_api.catalogue.options import Option, positive, whole_number
 from trimtab_api.catalogue.other_axes import (
     DEFAULT_BUFFER_BYTES,
     planners,
@@ -37,7 +38,6 @@ from trimtab_api.catalogue.plan_text import (
 )
 from trimtab_api.catalogue.rows import Collective, Row, Schedule, Sparsifier, Wire
 from trimtab_api.catalogue.source_options import SourceOptions, source_options
-from trimtab_api.catalogue.spec import Option, positive, whole_number
 
 __all__ = [
     "AXES",

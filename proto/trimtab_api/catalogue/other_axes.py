@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT
+from trimtab_api.catalogue.options import Option, one_of, positive, share, whole_number
 from trimtab_api.catalogue.rows import Row, Schedule, Sparsifier, Wire
-from trimtab_api.catalogue.spec import Option, one_of, positive, share, whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_size, parse_size
 
