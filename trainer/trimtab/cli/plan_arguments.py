@@ -6,7 +6,7 @@ import argparse
 import re
 
 from trimtab_api.catalogue import BYTES_PER_ELEMENT
-from trimtab_api.catalogue.other_axes import MOST_LOCAL_STEPS
+from trimtab_api.catalogue.sources import MOST_LOCAL_STEPS
 from trimtab_api.cli import number, quantity, whole_number, wrong
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.communication import LocalSteps
