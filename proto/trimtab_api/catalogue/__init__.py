@@ -1,10 +1,9 @@
 """Every scheme by name: what it costs, where it runs and what it takes, in one place and without torch.
 
-A plan has axes: collective, sparsifier, fusion planner, schedule, source, wire format. Each has a list of rows in a file
-here. Code that plans, predicts, validates, reports or runs a scheme asks its row, and knows no scheme by name.
+A plan has axes: collective, sparsifier, fusion planner, schedule, source, wire format. Each axis has a file with the rows
+of its schemes. Code that plans, predicts, validates, reports or runs a scheme asks its row, and knows no scheme by name.
 """
 
-from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.collectives import collectives
 from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT, Cost, CostRange
 from trimtab_api.catalogue.exchange_costs import (
@@ -28,6 +27,7 @@ from trimtab_api.catalogue.plan_text import (
     reads_no_sparsifier,
     write_plan,
 )
+from trimtab_api.catalogue.registry import Axis
 from trimtab_api.catalogue.rows import Collective, Row, Schedule, Sparsifier, Wire
 from trimtab_api.catalogue.schedules import schedules
 from trimtab_api.catalogue.sources import SourceOptions, source_options, sources

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT
 from trimtab_api.catalogue.options import MOST_ELEMENTS, Option, one_of, whole_number
+from trimtab_api.catalogue.registry import Axis
 from trimtab_api.catalogue.rows import Row
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_size, parse_size

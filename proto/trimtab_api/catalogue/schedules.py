@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.options import MOST_ELEMENTS, Option, one_of, whole_number
+from trimtab_api.catalogue.registry import Axis
 from trimtab_api.catalogue.rows import Schedule
 
 #: Parts of a gradient that cross at the same time, each over connections of its own.

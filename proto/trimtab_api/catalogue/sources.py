@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.options import Option, positive, share, whole_number
+from trimtab_api.catalogue.registry import Axis
 from trimtab_api.catalogue.rows import Row
 
 #: Between two exchanges: more would be a job that hardly trains together.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab_api.catalogue.axis import Axis
+from trimtab_api.catalogue.registry import Axis
 from trimtab_api.catalogue.rows import Wire
 
 #: Values that share a scale where they cross in a few bits.
