@@ -1,7 +1,7 @@
 """Every scheme by name: what it costs, where it runs and what it takes, in one place and without torch.
 
-A plan has axes: collective, sparsifier, fusion planner, schedule, source, wire format. Each axis has a file with the rows
-of its schemes. Code that plans, predicts, validates, reports or runs a scheme asks its row, and knows no scheme by name.
+A plan has axes: collective, sparsifier, fusion planner, schedule, source, wire format. Each axis has a file of rows, a
+row a scheme. Code that plans, predicts, validates, reports or runs a scheme asks its row, and knows no scheme by name.
 """
 
 from trimtab_api.catalogue.collectives import collectives
