@@ -14,9 +14,9 @@ from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 from trimtab_api.rpc.channels import MAX_MESSAGE_BYTES, SERVER_OPTIONS, listen
 from trimtab_netmon.coordination.coordinator import Coordinator, ProbeDeferredError
 from trimtab_netmon.links import converters
+from trimtab_netmon.links.broadcast import Broadcast
 from trimtab_netmon.links.delta_encoding import StateReader
 from trimtab_netmon.links.measurements import LinkState, Measurement, Method, Summary
-from trimtab_netmon.links.watch_value import Broadcast
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.peers.addresses import PeerAddresses
 from trimtab_netmon.peers.channels import Peers
