@@ -82,7 +82,7 @@ def pod(worker: int = 0, **known) -> Pod:
         "failure": None,
         "failed_at": "",
         "exit_code": 0,
-        "obstacle": None,
+        "blocking_reason": None,
     }
     return Pod(**{**fields, **known})
 
