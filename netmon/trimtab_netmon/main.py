@@ -9,10 +9,9 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from trimtab_api.command_line import Parser, joined, number, whole_number
+from trimtab_api.cli import Parser, joined, number, reset_process_state, whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.names import PROBES
-from trimtab_api.process_settings import settle_process
 from trimtab_api.units import parse_duration, parse_size
 
 from trimtab_netmon.probing.interface import first_usable
@@ -22,7 +21,7 @@ from trimtab_netmon.settings import Endpoint, Settings, written_out
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: 2 for a mistake of the user's, said in one line."""
     if argv is None:
-        settle_process()
+        reset_process_state()
     try:
         settings = read_settings(_parser().parse_args(joined(sys.argv[1:] if argv is None else argv)))
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from trimtab_api.command_line import Parser, joined, whole_number
+from trimtab_api.cli import Parser, joined, whole_number
 from trimtab_api.errors import UserError
 
 from trimtab_operator.settings import NETMON_RESOURCES, Settings

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 
 from kubernetes.client import ApiClient
-from trimtab_api.certificates import Certificates
 from trimtab_api.names import possible_jobs
+from trimtab_api.rpc.certificates import Certificates
 
 from trimtab_operator.children.owned import shared_name
 from trimtab_operator.children.secret import certificates_in
@@ -24,8 +24,7 @@ from trimtab_operator.observability import metrics
 from trimtab_operator.observability.health import HealthServer
 from trimtab_operator.observability.job_metrics import JobMetrics
 from trimtab_operator.rank0.client import TrainingStatus
-from trimtab_operator.reconcile import cached_child, cached_job
-from trimtab_operator.reconcile.pod_cache import PodCache
+from trimtab_operator.reconcile.caches import PodCache, trim_owned_job, trim_training_job
 from trimtab_operator.reconcile.reconciler import Reconciler
 from trimtab_operator.settings import Settings
 
@@ -48,13 +47,13 @@ class Operator:
         self._workers: list[threading.Thread] = []
         namespace = settings.watched_namespace
         self._jobs = Informer(
-            self._api, TRAINING_JOBS, namespace, cached_job.shrink, self._job_changed, self._job_removed
+            self._api, TRAINING_JOBS, namespace, trim_training_job, self._job_changed, self._job_removed
         )
         self._children = Informer(
             self._api,
             JOBS,
             namespace,
-            cached_child.shrink,
+            trim_owned_job,
             self._child_changed,
             self._child_removed,
             label_selector=f"{MANAGED_BY}={MANAGER},{JOB_NAME}",

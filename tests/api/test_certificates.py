@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 from kit.certificates import DAY, Authority
-from trimtab_api.certificates import Certificates
 from trimtab_api.errors import UserError
+from trimtab_api.rpc.certificates import Certificates
 
 
 @pytest.mark.parametrize("authority_days", [-1, 9])

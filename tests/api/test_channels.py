@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 from kit.certificates import DAY, Authority
-from trimtab_api.certificates import Certificates
-from trimtab_api.channels import SERVER_OPTIONS, explain, listen, open_channel
 from trimtab_api.errors import UserError
+from trimtab_api.rpc.certificates import Certificates
+from trimtab_api.rpc.channels import SERVER_OPTIONS, explain, listen, open_channel
 
 METHOD = "/trimtab.tests.Echo/Say"
 

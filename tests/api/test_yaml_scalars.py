@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from trimtab_api.yaml_scalars import read_plain
+from trimtab_api.yaml import read_plain
 
 sys.path.append(str(Path(__file__).parents[1] / "cluster"))
 import binaries

@@ -2,7 +2,7 @@
 
 import pytest
 from trimtab_api.errors import UserError
-from trimtab_api.yaml_text import MAX_VALUES, parse_documents, parse_yaml
+from trimtab_api.yaml import MAX_VALUES, parse_documents, parse_yaml
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 import pytest
 from trimtab.cli.main import BENCHES, COMMANDS, main
 from trimtab.launch.processes.interrupts import Interrupted
-from trimtab_api.command_line import joined
+from trimtab_api.cli import joined
 
 HEAVY = ("torch", "pymoo", "matplotlib", "numba", "sklearn", "numpy", "grpc", "rich", "pydantic")
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from kit.silent_training import SilentTraining
 from seen import Seen
-from trimtab_operator.decisions.spread import spread
+from trimtab_operator.decisions.policies.timers import spread
 from trimtab_operator.kube.resources import JOBS, NETWORK_POLICIES, PODS, SECRETS, SERVICES
 from trimtab_operator.main import read_settings
 from trimtab_operator.reconcile.reconciler import RESYNC_SECONDS, Reconciler

@@ -10,7 +10,7 @@ from kit.silent_training import SilentTraining
 from seen import Seen
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.decisions.policies.progress import Progress
-from trimtab_operator.decisions.spread import SPREAD
+from trimtab_operator.decisions.policies.timers import SPREAD
 from trimtab_operator.main import read_settings
 from trimtab_operator.rank0.sanitize import Rank0Status
 from trimtab_operator.reconcile.reconciler import Reconciler

@@ -7,7 +7,7 @@ from typing import Any
 
 from kit.rank_pool import RankPool
 from trimtab.transport.group import Group
-from trimtab_api.certificates import Certificates
+from trimtab_api.rpc.certificates import Certificates
 
 
 def sharing(rank: int, size: int, folder: Path) -> tuple[bytes, str]:

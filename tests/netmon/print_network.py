@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-from trimtab_api.netmon_client import watch
+from trimtab_api.netmon.client import watch
 
 
 def show(view):

@@ -7,9 +7,9 @@ import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab_api.channels import listen
+from trimtab_api.netmon.client import _view_of, watch
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
-from trimtab_api.netmon_client import _view_of, watch
+from trimtab_api.rpc.channels import listen
 from trimtab_netmon.links import converters
 from trimtab_netmon.links.measurements import LinkState, Measurement, Method
 

@@ -11,8 +11,8 @@ import pytest
 from trimtab_api.netmon.v1 import netmon_pb2
 from trimtab_netmon.coordination.coordinator import Coordinator, ProbeDeferredError, ShuttingDownError
 from trimtab_netmon.links import converters
+from trimtab_netmon.links.broadcast import Broadcast
 from trimtab_netmon.links.measurements import LinkState, Measurement, Method
-from trimtab_netmon.links.watch_value import Broadcast
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.settings import Endpoint, Settings
 
@@ -296,7 +296,7 @@ def test_more_that_arrives_than_links_should_carry_proves_them_wrong():
             await until(lambda: published.value.summary.bandwidth_bytes_per_second == FAST)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trimtab_netmon.coordination.traffic_evidence.EVIDENCE_SPAN", 0.0)
+        patch.setattr("trimtab_netmon.coordination.link_estimates.EVIDENCE_SPAN", 0.0)
         asyncio.run(scenario())
 
 
@@ -317,7 +317,7 @@ def test_what_arrives_and_no_test_confirms_is_not_tested_again_and_again():
             assert published.value.revision == revision
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trimtab_netmon.coordination.traffic_evidence.EVIDENCE_SPAN", 0.0)
+        patch.setattr("trimtab_netmon.coordination.link_estimates.EVIDENCE_SPAN", 0.0)
         asyncio.run(scenario())
 
 

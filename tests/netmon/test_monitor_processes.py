@@ -8,7 +8,7 @@ import time
 
 import pytest
 from kit.certificates import DAY, Authority
-from trimtab_api.netmon_client import watch
+from trimtab_api.netmon.client import watch
 from trimtab_netmon.main import main
 
 MEASURED_WITHIN = 60

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 from trimtab.launch.environment.ports import free_ports
-from trimtab_api.channels import MAX_MESSAGE_BYTES, SERVER_OPTIONS, listen
 from trimtab_api.errors import UserError
 from trimtab_api.names import MOST_WORKERS
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
+from trimtab_api.rpc.channels import MAX_MESSAGE_BYTES, SERVER_OPTIONS, listen
 from trimtab_netmon.coordination.coordinator import Coordinator, ProbeDeferredError
 from trimtab_netmon.links import converters
+from trimtab_netmon.links.broadcast import Broadcast
 from trimtab_netmon.links.delta_encoding import StateReader
 from trimtab_netmon.links.measurements import LinkState, Measurement, Method, Summary
-from trimtab_netmon.links.watch_value import Broadcast
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.peers.addresses import PeerAddresses
 from trimtab_netmon.peers.channels import Peers

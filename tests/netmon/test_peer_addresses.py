@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import grpc
 import pytest
-from trimtab_api.addresses import absolute_name
+from trimtab_api.rpc.addresses import absolute_name
 from trimtab_netmon.peers import addresses as peer_addresses
 from trimtab_netmon.peers.addresses import PeerAddresses
 from trimtab_netmon.peers.channels import Peers

@@ -11,7 +11,7 @@ from trimtab_operator.decisions.decide import decide
 from trimtab_operator.decisions.observed_state import Child, ObservedState
 from trimtab_operator.decisions.pods import Pod, Problem
 from trimtab_operator.decisions.policies.progress import Progress
-from trimtab_operator.kube.timestamps import write_time
+from trimtab_operator.kube.text import write_time
 from trimtab_operator.rank0.sanitize import Rank0Status
 from trimtab_operator.settings import Settings
 from trimtab_operator.status.build import report
@@ -82,7 +82,7 @@ def pod(worker: int = 0, **known) -> Pod:
         "failure": None,
         "failed_at": "",
         "exit_code": 0,
-        "obstacle": None,
+        "blocking_reason": None,
     }
     return Pod(**{**fields, **known})
 

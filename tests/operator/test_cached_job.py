@@ -16,9 +16,14 @@ from trimtab_operator.kube.api import Api
 from trimtab_operator.kube.informers import Informer
 from trimtab_operator.kube.pages import decode_page
 from trimtab_operator.kube.resources import TRAINING_JOBS
-from trimtab_operator.kube.timestamps import write_time
-from trimtab_operator.reconcile import cached_child, cached_job
-from trimtab_operator.reconcile.cached_job import MOST_SPEC_BYTES, MOST_WHOLE_BYTES, read_cached
+from trimtab_operator.kube.text import write_time
+from trimtab_operator.reconcile.caches import (
+    MOST_SPEC_BYTES,
+    MOST_WHOLE_BYTES,
+    read_cached,
+    trim_owned_job,
+    trim_training_job,
+)
 
 LARGE = 10_000
 """Empty lists in a template: 30 KB of text, 640 KB of Python."""
@@ -41,7 +46,7 @@ def large(name):
 
 def shrunk(found):
     found = copy.deepcopy(found)
-    cached_job.shrink(found)
+    trim_training_job(found)
     return found
 
 
@@ -101,7 +106,7 @@ def test_a_job_of_the_operator_reads_the_same_from_the_cache():
     }
     kept = copy.deepcopy(found)
     kept["metadata"]["labels"] |= {f"l{number}": "" for number in range(500)}
-    cached_child.shrink(kept)
+    trim_owned_job(kept)
     assert Child.read(kept) == Child.read(found)
     assert len(json.dumps(kept)) < 2000
 
@@ -127,7 +132,7 @@ def test_fifteen_large_jobs_do_not_fill_the_memory():
         api = Api(ApiClient(Configuration(host=server.url)))
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
-        informer = Informer(api, TRAINING_JOBS, "team", cached_job.shrink, lambda _: None, lambda _: None)
+        informer = Informer(api, TRAINING_JOBS, "team", trim_training_job, lambda _: None, lambda _: None)
         informer.start()
         assert informer.wait_until_listed(60)
         kept, peak = tracemalloc.get_traced_memory()

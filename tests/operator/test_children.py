@@ -10,12 +10,10 @@ from fixtures import NOW, SETTINGS, UID, job
 from trimtab_api.names import MOST_WORKERS, RESERVED_VARIABLES
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob.load import parse_training_job, read_training_job
-from trimtab_operator.children.certificates import issue
 from trimtab_operator.children.job import child_job
-from trimtab_operator.children.job_file import job_file
 from trimtab_operator.children.network_policy import network_policy
 from trimtab_operator.children.pod import pod_template
-from trimtab_operator.children.secret import certificates_in, is_intact, secret
+from trimtab_operator.children.secret import certificates_in, is_intact, issue_certificates, job_file, secret
 from trimtab_operator.children.service import service
 
 
@@ -415,7 +413,7 @@ def test_a_secret_of_ours_whose_contents_somebody_replaced_holds_no_certificates
 def test_the_certificates_of_a_job_let_its_processes_talk_and_nobody_else(tmp_path):
     from concurrent.futures import ThreadPoolExecutor
 
-    from trimtab_api.channels import listen, open_channel
+    from trimtab_api.rpc.channels import listen, open_channel
 
     ours = certificates_in(secret(job(), "team", UID, NOW), UID)
     server = grpc.server(ThreadPoolExecutor(2))
@@ -428,7 +426,7 @@ def test_the_certificates_of_a_job_let_its_processes_talk_and_nobody_else(tmp_pa
                 status_pb2_grpc.TrainerStatusStub(channel).GetStatus(status_pb2.GetStatusRequest(), timeout=20).step
                 == 5
             )
-        with open_channel(f"localhost:{port}", issue("digits", "team", NOW)) as channel:
+        with open_channel(f"localhost:{port}", issue_certificates("digits", "team", NOW)) as channel:
             with pytest.raises(grpc.RpcError):
                 status_pb2_grpc.TrainerStatusStub(channel).GetStatus(status_pb2.GetStatusRequest(), timeout=5)
     finally:
@@ -438,7 +436,7 @@ def test_the_certificates_of_a_job_let_its_processes_talk_and_nobody_else(tmp_pa
 def test_the_certificates_name_every_worker_of_the_job():
     from cryptography import x509
 
-    certificate = x509.load_pem_x509_certificate(issue("digits", "team", NOW).certificate)
+    certificate = x509.load_pem_x509_certificate(issue_certificates("digits", "team", NOW).certificate)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == [
         "*.digits.team.svc",

@@ -6,9 +6,9 @@ from fixtures import ago, said, training
 from kubernetes.client import ApiClient, Configuration
 from prometheus_client import CollectorRegistry
 from trimtab_api.trainer.v1 import status_pb2
-from trimtab_operator.kube import event_recorder
+from trimtab_operator.kube import events
 from trimtab_operator.kube.api import Api, RefusedError, Unreachable
-from trimtab_operator.kube.event_recorder import EventRecorder
+from trimtab_operator.kube.events import EventRecorder
 from trimtab_operator.kube.resources import TRAINING_JOBS
 from trimtab_operator.observability import metrics
 from trimtab_operator.observability.job_metrics import JobMetrics
@@ -126,8 +126,8 @@ class Refusing:
 def test_events_that_were_never_written_are_counted():
     recorder = EventRecorder(Refusing())
     too_many, refused = (value(metrics.EVENTS_DROPPED, reason=reason) for reason in ("too many", "refused"))
-    for _ in range(event_recorder._MAX_PENDING + 1):
+    for _ in range(events._MAX_PENDING + 1):
         recorder.enqueue("team/digits", {})
     recorder.flush("team/digits")
     assert value(metrics.EVENTS_DROPPED, reason="too many") == too_many + 1
-    assert value(metrics.EVENTS_DROPPED, reason="refused") == refused + event_recorder._MAX_PENDING
+    assert value(metrics.EVENTS_DROPPED, reason="refused") == refused + events._MAX_PENDING

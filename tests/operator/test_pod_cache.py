@@ -1,7 +1,7 @@
 """What is kept of pods, by the Job that made them."""
 
 import pytest
-from trimtab_operator.reconcile.pod_cache import PodCache
+from trimtab_operator.reconcile.caches import PodCache
 
 
 def pod(job, phase="Running", name="digits-0"):

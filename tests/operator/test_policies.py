@@ -7,14 +7,12 @@ from fixtures import NOW
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_operator.decisions.pods import Problem
-from trimtab_operator.decisions.policies.blocked import seconds_to_next_check
-from trimtab_operator.decisions.policies.deadline import seconds_to_deadline
-from trimtab_operator.decisions.policies.network import best_of_late, is_degraded
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.decisions.policies.restart import FailJob, Restart, after_disruption, after_failure
-from trimtab_operator.decisions.policies.suspend import wanted_suspension
-from trimtab_operator.decisions.policies.ttl import seconds_to_expiry
+from trimtab_operator.decisions.policies.timers import seconds_to_deadline, seconds_to_expiry, seconds_to_next_check
+from trimtab_operator.decisions.suspension import wanted_suspension
 from trimtab_operator.rank0.sanitize import Rank0Status
+from trimtab_operator.status.conditions import best_of_late, is_degraded
 
 CAUSE = Problem("Error", "worker 0 failed")
 

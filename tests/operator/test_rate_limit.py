@@ -7,7 +7,7 @@ from fake_api import fake_api
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.client import ApiClient, Configuration
-from trimtab_operator.decisions.spread import SPREAD, spread
+from trimtab_operator.decisions.policies.timers import SPREAD, spread
 from trimtab_operator.kube.api import Api
 from trimtab_operator.kube.rate_limit import RateLimit
 from trimtab_operator.kube.resources import PODS

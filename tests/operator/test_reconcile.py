@@ -13,9 +13,9 @@ from kit.silent_training import SilentTraining
 from kubernetes.client import ApiClient, Configuration
 from trimtab_operator.children.job import child_job
 from trimtab_operator.children.secret import secret
-from trimtab_operator.decisions.spread import SPREAD
+from trimtab_operator.decisions.policies.timers import SPREAD
 from trimtab_operator.kube.api import Api, RefusedError, Unreachable
-from trimtab_operator.reconcile.cached_job import MOST_WHOLE_BYTES, shrink
+from trimtab_operator.reconcile.caches import MOST_WHOLE_BYTES, trim_training_job
 from trimtab_operator.reconcile.reconciler import RESYNC_SECONDS, Reconciler
 from trimtab_operator.status.writer import NEWS_EVENTS, NEWS_WRITES
 
@@ -434,7 +434,7 @@ class NewAndCached(New):
 
     def job(self, namespace, name):
         resource = super().job(namespace, name)
-        shrink(resource)
+        trim_training_job(resource)
         return resource
 
 

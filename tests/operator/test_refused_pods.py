@@ -11,7 +11,7 @@ from fixtures import NOW, ago, child, observed, pod
 from kubernetes.client import ApiClient, Configuration
 from trimtab_operator.decisions.pod_creation_errors import PodCreationErrors, newest_refusal
 from trimtab_operator.decisions.pods import Problem
-from trimtab_operator.decisions.policies.missing_pods import seconds_to_question
+from trimtab_operator.decisions.policies.timers import seconds_to_question
 from trimtab_operator.kube.api import Api, RefusedError
 
 FORBIDDEN = 'pods "digits-0-x" is forbidden: exceeded quota: none'

@@ -10,7 +10,7 @@ from trimtab_operator.decisions.decide import Decision, TerminalState, decide
 from trimtab_operator.decisions.pods import Problem
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.events import events, manifest
-from trimtab_operator.kube.timestamps import write_time
+from trimtab_operator.kube.text import write_time
 from trimtab_operator.rank0.sanitize import Rank0Status
 from trimtab_operator.status.build import report, unreadable
 from trimtab_operator.status.throttle import seconds_to_write

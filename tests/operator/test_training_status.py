@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import grpc
 import pytest
 from fixtures import NOW, UID, child, observed
-from trimtab_api.channels import listen
+from trimtab_api.rpc.channels import listen
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
-from trimtab_operator.children.certificates import issue
+from trimtab_operator.children.secret import issue_certificates
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.rank0 import client as training_status
 from trimtab_operator.rank0.client import NEWS_RECONCILES, TrainingStatus
@@ -43,7 +43,7 @@ def serve(certificates, servicer, address="localhost:0"):
 
 @pytest.fixture
 def certificates():
-    return issue("digits", "team", NOW)
+    return issue_certificates("digits", "team", NOW)
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_a_rank_0_that_cannot_be_heard_for_long_is_told_with_the_cause_until_it_
     monkeypatch.setattr(training_status, "SILENT_SECONDS", 0.0)
     monkeypatch.setattr(training_status, "RETRY_SECONDS", 0.1)
     news = SimpleQueue()
-    known = {"certificates": issue("digits", "team", NOW)}  # of another authority than rank 0's
+    known = {"certificates": issue_certificates("digits", "team", NOW)}  # of another authority than rank 0's
     with serve(certificates, rank0) as address:
         status = TrainingStatus(lambda *_: known["certificates"], news.put, lambda *_: address)
         status.start()

@@ -1,7 +1,7 @@
 """Messages that are too long."""
 
 import pytest
-from trimtab_operator.kube.truncate import LONGEST_MESSAGE, truncate
+from trimtab_operator.kube.text import LONGEST_MESSAGE, truncate
 
 
 @pytest.mark.parametrize("length", [0, 1, LONGEST_MESSAGE])

@@ -7,7 +7,7 @@ from fixtures import NOW, after, ago, child, training
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_operator.decisions.policies.progress import Progress
-from trimtab_operator.kube.timestamps import write_time
+from trimtab_operator.kube.text import write_time
 from trimtab_operator.status.throttle import brings_news, seconds_to_write
 
 INTERVAL = 60.0

@@ -16,7 +16,7 @@ from trimtab.plan.fusion.run_times import RunTimes
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import Profile
 from trimtab_api.catalogue import planners
-from trimtab_api.catalogue.other_axes import MOST_BUFFERS
+from trimtab_api.catalogue.fusion import MOST_BUFFERS
 from trimtab_api.errors import UserError
 
 #: Every planner that needs no cuts from its user, and SAFusion's options.

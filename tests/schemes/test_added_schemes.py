@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from trimtab_api.catalogue.axis import ENTRY_POINTS
+from trimtab_api.catalogue.registry import ENTRY_POINTS
 
 HERE = Path(__file__).parent
 SCHEMES = ("stripes", "any_k", "layers", "backwards")

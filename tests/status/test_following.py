@@ -10,7 +10,7 @@ import grpc
 import pytest
 from trimtab.status import following
 from trimtab.status.following import LostError, follow
-from trimtab_api.channels import SERVER_OPTIONS
+from trimtab_api.rpc.channels import SERVER_OPTIONS
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
 RUNNING = status_pb2.Status(job="digits", state=status_pb2.STATE_RUNNING)

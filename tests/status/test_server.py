@@ -11,8 +11,8 @@ import grpc
 import pytest
 from kit.certificates import Authority
 from trimtab.status.server import TrainerStatus
-from trimtab_api.certificates import Certificates
-from trimtab_api.channels import explain, open_channel
+from trimtab_api.rpc.certificates import Certificates
+from trimtab_api.rpc.channels import explain, open_channel
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
 #: Seconds: generous, because every other test may be running beside this one.

@@ -17,7 +17,7 @@ from trimtab.launch.pod.termination_message import LIMIT, num_oom_kills, shorten
 from trimtab.launch.pod.worker import Worker
 from trimtab.run_files.layout import RunDirectory
 from trimtab_api.errors import UserError
-from trimtab_api.private_paths import private_path_error
+from trimtab_api.input_files import private_path_error
 from trimtab_api.trainingjob import load_job_file
 
 TOLD = {

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from trimtab_api.process_settings import settle_process
-
 from trimtab.launch.processes import interrupts
 
 
 def main() -> int:
     """Run the command line of this process; returns the exit code."""
     interrupts.end_when_told()
-    settle_process()
+    from trimtab_api.cli import reset_process_state
+
+    reset_process_state()
     from trimtab.cli.main import main
 
     return main()

@@ -11,20 +11,19 @@ import logging
 import time
 
 import grpc
-from trimtab_api.channels import explain
 from trimtab_api.netmon.v1 import netmon_pb2
+from trimtab_api.rpc.channels import explain
 
 from trimtab_netmon.coordination.debug_state import DebugState
-from trimtab_netmon.coordination.link_estimates import CHANGE, BandwidthRecords, MaxAge
+from trimtab_netmon.coordination.link_estimates import CHANGE, ArrivalEvidence, BandwidthRecords, MaxAge
 from trimtab_netmon.coordination.link_tests import LinkTests
 from trimtab_netmon.coordination.merged_links import SILENCE, MergedLinks
 from trimtab_netmon.coordination.probe_round import ProbeRound, RoundOutcome
 from trimtab_netmon.coordination.probe_schedule import Budget, Pair, ProbeInterval
 from trimtab_netmon.coordination.state_publisher import StatePublisher
-from trimtab_netmon.coordination.traffic_evidence import ArrivalEvidence
 from trimtab_netmon.links import converters
+from trimtab_netmon.links.broadcast import Broadcast
 from trimtab_netmon.links.measurements import moved
-from trimtab_netmon.links.watch_value import Broadcast
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.peers.channels import Peers
 from trimtab_netmon.settings import Settings

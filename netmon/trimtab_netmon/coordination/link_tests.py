@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 
 import grpc
-from trimtab_api.channels import explain
 from trimtab_api.netmon.v1 import netmon_pb2
+from trimtab_api.rpc.channels import explain
 
 from trimtab_netmon.coordination.link_estimates import BandwidthRecords
 from trimtab_netmon.coordination.probe_schedule import Budget, Pair

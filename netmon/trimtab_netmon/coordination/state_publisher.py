@@ -8,7 +8,7 @@ from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon.coordination.merged_links import MergedLinks
 from trimtab_netmon.links import converters
-from trimtab_netmon.links.watch_value import Broadcast
+from trimtab_netmon.links.broadcast import Broadcast
 
 #: Seconds between two states in which nothing has changed but the measurements' age.
 HEARTBEAT = 5.0

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from trimtab_api.errors import UserError
-from trimtab_api.private_paths import private_path_error
+from trimtab_api.input_files import private_path_error
 
 SOURCE = Path(__file__).with_name("relay.c")
 COMPILER = "cc"

@@ -28,7 +28,7 @@ import yaml
 from trimtab_api.errors import UserError
 from trimtab_api.input_files import read_text
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
-from trimtab_api.yaml_text import parse_yaml
+from trimtab_api.yaml import parse_yaml
 
 from trimtab_netmon.emulate.schedule import Link, Network, Phase
 

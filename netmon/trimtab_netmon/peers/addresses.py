@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from trimtab_api.addresses import absolute_name
+from trimtab_api.rpc.addresses import absolute_name
 
 from trimtab_netmon.settings import Endpoint
 

@@ -7,8 +7,8 @@ from typing import cast
 
 import grpc
 import grpc.aio
-from trimtab_api.channels import open_async_channel
 from trimtab_api.netmon.v1 import netmon_pb2_grpc
+from trimtab_api.rpc.channels import open_async_channel
 
 from trimtab_netmon.peers.addresses import PeerAddresses, is_literal
 from trimtab_netmon.settings import Endpoint

@@ -7,7 +7,7 @@ import hmac
 import struct
 from typing import NamedTuple
 
-from trimtab_api.certificates import Certificates
+from trimtab_api.rpc.certificates import Certificates
 
 REQUEST, REPLY = 1, 2
 #: The responder of a request that asks which worker's monitor listens at an address.

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, cast
 
 import grpc
 import grpc.aio
-from trimtab_api.certificates import Certificates
-from trimtab_api.channels import SERVER_OPTIONS, explain, listen
 from trimtab_api.errors import UserError
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
+from trimtab_api.rpc.certificates import Certificates
+from trimtab_api.rpc.channels import SERVER_OPTIONS, explain, listen
 
 from trimtab_netmon.coordination.coordinator import Coordinator
 from trimtab_netmon.links import converters
+from trimtab_netmon.links.broadcast import Broadcast
 from trimtab_netmon.links.delta_encoding import StateReader
 from trimtab_netmon.links.measurements import LinkState, Measurement, Method, moved
-from trimtab_netmon.links.watch_value import Broadcast
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.peers.addresses import PeerAddresses
 from trimtab_netmon.peers.channels import Peers

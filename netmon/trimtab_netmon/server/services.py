@@ -13,8 +13,8 @@ import grpc.aio
 from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon.coordination.coordinator import Coordinator, ProbeDeferredError, ShuttingDownError
+from trimtab_netmon.links.broadcast import Broadcast
 from trimtab_netmon.links.delta_encoding import StateSender
-from trimtab_netmon.links.watch_value import Broadcast
 from trimtab_netmon.peers.channels import Peers
 from trimtab_netmon.probing.bandwidth_prober import BusyError, Tester
 from trimtab_netmon.probing.engines import Engine, TestError

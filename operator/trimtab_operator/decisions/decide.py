@@ -12,10 +12,6 @@ from trimtab_api.steps_of_attempts import MOST_WITHOUT_STEP, restarts_without_st
 from trimtab_operator.children.owned import name_conflict
 from trimtab_operator.decisions.observed_state import Child, ObservedState
 from trimtab_operator.decisions.pods import Problem
-from trimtab_operator.decisions.policies.blocked import seconds_to_next_check
-from trimtab_operator.decisions.policies.deadline import seconds_to_deadline
-from trimtab_operator.decisions.policies.lost_peer import seconds_to_cause
-from trimtab_operator.decisions.policies.missing_pods import seconds_to_renewal
 from trimtab_operator.decisions.policies.progress import TIMEOUTS, progress_deadline
 from trimtab_operator.decisions.policies.restart import (
     LONGEST_WAIT,
@@ -29,17 +25,23 @@ from trimtab_operator.decisions.policies.restart import (
     pace,
     without_a_step,
 )
-from trimtab_operator.decisions.policies.suspend import wanted_suspension
-from trimtab_operator.decisions.policies.ttl import seconds_to_expiry
+from trimtab_operator.decisions.policies.timers import (
+    seconds_to_deadline,
+    seconds_to_expiry,
+    seconds_to_next_check,
+    seconds_to_renewal,
+)
 from trimtab_operator.decisions.policies.worker_failure import (
     WorkerFailure,
     deleted_by_hand,
     find_root_failure,
     lost_node,
     pending_worker,
+    seconds_to_cause,
 )
+from trimtab_operator.decisions.suspension import wanted_suspension
 from trimtab_operator.kube.labels import JOB_NAME
-from trimtab_operator.kube.timestamps import parse_time, seconds_to
+from trimtab_operator.kube.text import parse_time, seconds_to
 
 #: Seconds until a job whose pods are being deleted is reconciled again.
 _WHILE_ENDING_SECONDS = 10.0

@@ -12,14 +12,10 @@ from datetime import datetime
 
 from trimtab_operator.decisions.observed_state import ObservedState
 from trimtab_operator.decisions.pods import Pod, Problem
-from trimtab_operator.decisions.policies.missing_pods import (
-    MOUNT_PATIENCE_SECONDS,
-    PATIENCE_SECONDS,
-    seconds_to_question,
-)
+from trimtab_operator.decisions.policies.timers import MOUNT_PATIENCE_SECONDS, PATIENCE_SECONDS, seconds_to_question
 from trimtab_operator.kube.api import Api, RefusedError
 from trimtab_operator.kube.resources import EVENTS, Object
-from trimtab_operator.kube.timestamps import parse_time
+from trimtab_operator.kube.text import parse_time
 
 #: Reason of the Job controller's event.
 _REASON = "FailedCreate"

@@ -11,8 +11,7 @@ from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER
 
 from trimtab_operator.kube.labels import COMPLETION_INDEX, JOB_NAME
 from trimtab_operator.kube.resources import Object, controller_uid
-from trimtab_operator.kube.timestamps import parse_time, write_time
-from trimtab_operator.kube.truncate import printable
+from trimtab_operator.kube.text import parse_time, printable, write_time
 
 #: Reasons that a waiting container gives while its pod's volumes are mounted, and at other times.
 _MOUNTING = {"ContainerCreating", "PodInitializing"}

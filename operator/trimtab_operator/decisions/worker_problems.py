@@ -8,7 +8,7 @@ from trimtab_api.trainingjob.status import State, Workers
 
 from trimtab_operator.decisions.observed_state import ObservedState
 from trimtab_operator.decisions.pods import Problem
-from trimtab_operator.kube.timestamps import parse_time
+from trimtab_operator.kube.text import parse_time
 
 #: Seconds past its deadline after which a pod that has not ended is reported.
 _LATE_SECONDS = 30.0

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from trimtab_api.trainingjob.status import State
 
 from trimtab_operator.kube.resources import Object
-from trimtab_operator.kube.timestamps import parse_time
+from trimtab_operator.kube.text import parse_time
 from trimtab_operator.rank0.sanitize import Rank0Status
 
 #: Those of the network's and the trainer's metrics of the same job.

@@ -17,16 +17,16 @@ from dataclasses import dataclass, field
 from typing import cast
 
 import grpc.aio
-from trimtab_api.certificates import Certificates
-from trimtab_api.channels import explain, open_async_channel
 from trimtab_api.names import TRAINER_STATUS_PORT, worker_host
+from trimtab_api.rpc.certificates import Certificates
+from trimtab_api.rpc.channels import explain, open_async_channel
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
 from trimtab_operator.decisions.observed_state import Child, ObservedState
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.resources import object_key
+from trimtab_operator.kube.text import on_one_line, truncate
 from trimtab_operator.kube.token_bucket import TokenBucket
-from trimtab_operator.kube.truncate import on_one_line, truncate
 from trimtab_operator.rank0.sanitize import MAX_MESSAGE_BYTES, Rank0Status
 
 #: Seconds between two statuses of a job that has no other plan or state.

@@ -13,7 +13,7 @@ from typing import Literal, Self
 
 from trimtab_api.trainer.v1 import status_pb2
 
-from trimtab_operator.kube.truncate import on_one_line, truncate
+from trimtab_operator.kube.text import on_one_line, truncate
 
 #: Bytes of one message of rank 0's; an honest one has less than a tenth.
 MAX_MESSAGE_BYTES = 64 * 1024

@@ -26,7 +26,7 @@ from trimtab_operator.kube.resources import (
     controller_uid,
 )
 from trimtab_operator.rank0.sanitize import Rank0Status
-from trimtab_operator.reconcile.cached_job import read_cached, shrink
+from trimtab_operator.reconcile.caches import read_cached, trim_training_job
 from trimtab_operator.status.parse import read_status
 
 
@@ -98,7 +98,7 @@ class Observer:
         if self._is_outdated(f"{namespace}/{name}", resource):
             resource = self._api.get(TRAINING_JOBS, namespace, name)
             if resource is not None:
-                shrink(resource)
+                trim_training_job(resource)
         return resource
 
     def observe(self, resource: Object) -> ObservedState:

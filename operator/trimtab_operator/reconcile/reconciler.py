@@ -17,9 +17,9 @@ from trimtab_operator.children.pod import account_of
 from trimtab_operator.decisions.decide import Action, Decision, TerminalState, blocked, decide
 from trimtab_operator.decisions.observed_state import ObservedState
 from trimtab_operator.decisions.pod_creation_errors import PodCreationErrors
-from trimtab_operator.decisions.spread import spread
+from trimtab_operator.decisions.policies.timers import spread
 from trimtab_operator.kube.api import Api, RefusedError
-from trimtab_operator.kube.event_recorder import EventRecorder
+from trimtab_operator.kube.events import EventRecorder
 from trimtab_operator.kube.labels import OPERATOR, SUSPENDED
 from trimtab_operator.kube.resources import JOBS, SERVICE_ACCOUNTS, TRAINING_JOBS, Object
 from trimtab_operator.reconcile.apply import sync_children

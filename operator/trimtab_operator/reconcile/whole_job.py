@@ -12,7 +12,7 @@ from trimtab_api.errors import UserError
 from trimtab_operator.decisions.observed_state import ObservedState
 from trimtab_operator.kube.api import Api
 from trimtab_operator.kube.resources import TRAINING_JOBS, Object
-from trimtab_operator.reconcile.cached_job import size_error
+from trimtab_operator.reconcile.caches import size_error
 
 #: Bytes of JSON above which only one job at a time is held whole: decoded, checked and copied it takes a hundred times
 #: as much memory.

@@ -9,13 +9,11 @@ from trimtab_api.units import format_bandwidth, format_duration
 
 from trimtab_operator.decisions.decide import Action, Decision
 from trimtab_operator.decisions.observed_state import ObservedState
-from trimtab_operator.decisions.policies.network import best_of_late
 from trimtab_operator.decisions.policies.restart import Restart
 from trimtab_operator.decisions.suspension import is_resumed, is_suspended
-from trimtab_operator.kube.timestamps import parse_time, write_time
-from trimtab_operator.kube.truncate import truncate
+from trimtab_operator.kube.text import parse_time, truncate, write_time
 from trimtab_operator.rank0.sanitize import Rank0Status
-from trimtab_operator.status.conditions import condition, conditions_of
+from trimtab_operator.status.conditions import best_of_late, condition, conditions_of
 from trimtab_operator.status.message import message_of, restart_time
 
 #: What the user can do about a spec that this version of the operator cannot read.

@@ -11,12 +11,10 @@ from trimtab_api.units import format_bandwidth
 from trimtab_operator.decisions.decide import Decision
 from trimtab_operator.decisions.observed_state import ObservedState
 from trimtab_operator.decisions.pods import Problem
-from trimtab_operator.decisions.policies.network import is_degraded
 from trimtab_operator.decisions.suspension import suspension_reason
 from trimtab_operator.decisions.worker_problems import obstacle_of, unready_workers
 from trimtab_operator.kube.events import WAITING_FOR_TRAINING
-from trimtab_operator.kube.timestamps import write_time
-from trimtab_operator.kube.truncate import truncate
+from trimtab_operator.kube.text import truncate, write_time
 
 #: A condition before its time is known: type, whether it holds (None: unknown), reason, message.
 _Draft = tuple[ConditionType, bool | None, str, str]
@@ -105,3 +103,26 @@ def condition(before: Status, draft: _Draft, generation: int, now: datetime) -> 
         last_transition_time=old.last_transition_time if old and old.status == status else write_time(now),
         observed_generation=generation,
     )
+
+
+#: The network counts as degraded by the best bandwidth of late. The best decays: otherwise a job that moved to a slower
+#: network would be degraded for ever.
+#: Bandwidth below this share of the best is degraded, and stays so until it is back above the second share.
+DEGRADED_BELOW = 0.5
+RECOVERED_ABOVE = 0.7
+#: Seconds in which half of what the best has above the present bandwidth is forgotten.
+HALF_LIFE_SECONDS = 6 * 3600.0
+
+
+def best_of_late(best_bandwidth: float, bandwidth: float, seconds: float) -> float:
+    """The best bandwidth, ``seconds`` after it was ``best_bandwidth``; bandwidths in bytes per second."""
+    if best_bandwidth <= bandwidth:
+        return bandwidth
+    kept: float = 0.5 ** (max(0.0, seconds) / HALF_LIFE_SECONDS)
+    return min(best_bandwidth, bandwidth + (best_bandwidth - bandwidth) * kept)  # a sum of floats may be above either
+
+
+def is_degraded(was_degraded: bool, bandwidth: float, best_bandwidth: float) -> bool:
+    """Whether the slowest link is much slower than it has been; bandwidths in bytes per second."""
+    share = bandwidth / best_bandwidth if best_bandwidth > 0 else 1.0
+    return share < (RECOVERED_ABOVE if was_degraded else DEGRADED_BELOW)

@@ -10,7 +10,7 @@ from trimtab_operator.decisions.decide import Decision
 from trimtab_operator.decisions.observed_state import ObservedState
 from trimtab_operator.decisions.suspension import suspension_message
 from trimtab_operator.decisions.worker_problems import missing_workers, obstacle_of, unready_workers
-from trimtab_operator.kube.timestamps import seconds_to, write_time
+from trimtab_operator.kube.text import seconds_to, write_time
 
 
 def message_of(observed: ObservedState, decision: Decision, state: State, workers: Workers) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from trimtab_api.trainingjob.status import Status
 
-from trimtab_operator.kube.timestamps import parse_time
+from trimtab_operator.kube.text import parse_time
 
 #: Most seconds between two writes of a job that does not train yet: what its workers wait for is then the news.
 STARTING_SECONDS = 10.0

@@ -11,9 +11,9 @@ from trimtab_api.trainingjob.status import Status
 
 from trimtab_operator.kube import events
 from trimtab_operator.kube.api import Api, RefusedError
-from trimtab_operator.kube.event_recorder import EventRecorder
+from trimtab_operator.kube.events import EventRecorder
 from trimtab_operator.kube.resources import TRAINING_JOBS, Object
-from trimtab_operator.kube.timestamps import write_time
+from trimtab_operator.kube.text import write_time
 from trimtab_operator.kube.token_bucket import TokenBucket
 from trimtab_operator.observability import metrics
 from trimtab_operator.status.throttle import brings_news, without_training

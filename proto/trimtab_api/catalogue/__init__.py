@@ -1,11 +1,9 @@
 """Every scheme by name: what it costs, where it runs and what it takes, in one place and without torch.
 
-A plan has axes: collective, sparsifier, fusion planner, schedule, source, wire format. Each has a list of rows here;
-`collectives.py` and `other_axes.py` are these lists. Who plans, predicts, validates, reports or runs a scheme asks its
-row, and nobody knows schemes by name.
+A plan has axes: collective, sparsifier, fusion planner, schedule, source, wire format. Each axis has a file of rows, a
+row a scheme. Code that plans, predicts, validates, reports or runs a scheme asks its row, and knows no scheme by name.
 """
 
-from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.collectives import collectives
 from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT, Cost, CostRange
 from trimtab_api.catalogue.exchange_costs import (
@@ -18,14 +16,8 @@ from trimtab_api.catalogue.exchange_costs import (
     why_not,
     within_hosts,
 )
-from trimtab_api.catalogue.other_axes import (
-    DEFAULT_BUFFER_BYTES,
-    planners,
-    schedules,
-    sources,
-    sparsifiers,
-    wires,
-)
+from trimtab_api.catalogue.fusion import DEFAULT_BUFFER_BYTES, planners
+from trimtab_api.catalogue.options import Option, positive, whole_number
 from trimtab_api.catalogue.plan_text import (
     AXES,
     DENSE,
@@ -35,9 +27,12 @@ from trimtab_api.catalogue.plan_text import (
     reads_no_sparsifier,
     write_plan,
 )
+from trimtab_api.catalogue.registry import Axis
 from trimtab_api.catalogue.rows import Collective, Row, Schedule, Sparsifier, Wire
-from trimtab_api.catalogue.source_options import SourceOptions, source_options
-from trimtab_api.catalogue.spec import Option, positive, whole_number
+from trimtab_api.catalogue.schedules import schedules
+from trimtab_api.catalogue.sources import SourceOptions, source_options, sources
+from trimtab_api.catalogue.sparsifiers import sparsifiers
+from trimtab_api.catalogue.wires import wires
 
 __all__ = [
     "AXES",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trimtab_api.catalogue import costs
-from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.costs import Cost
+from trimtab_api.catalogue.options import Option, one_of, whole_number
+from trimtab_api.catalogue.registry import Axis
 from trimtab_api.catalogue.rows import Collective, Pattern
-from trimtab_api.catalogue.spec import Option, one_of, whole_number
 
 #: What sums may be sent on in: each rank that does rounds again, which two bits would not bear.
 _SUMMED_IN = ("float32", "bfloat16", "int8", "int4")

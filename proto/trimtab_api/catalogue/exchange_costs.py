@@ -14,8 +14,8 @@ from typing import Any
 from trimtab_api.catalogue import costs
 from trimtab_api.catalogue.collectives import PER_HOST, collectives
 from trimtab_api.catalogue.costs import Cost, CostRange
-from trimtab_api.catalogue.other_axes import wires
 from trimtab_api.catalogue.rows import Collective
+from trimtab_api.catalogue.wires import wires
 
 
 def per_host(collective: str) -> int:

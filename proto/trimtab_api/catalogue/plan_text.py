@@ -10,7 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trimtab_api.catalogue.collectives import collectives
-from trimtab_api.catalogue.other_axes import planners, schedules, sources, sparsifiers, wires
+from trimtab_api.catalogue.fusion import planners
+from trimtab_api.catalogue.schedules import schedules
+from trimtab_api.catalogue.sources import sources
+from trimtab_api.catalogue.sparsifiers import sparsifiers
+from trimtab_api.catalogue.wires import wires
 from trimtab_api.errors import UserError
 
 #: The axes that a plan's text names where they are not the default, in order.

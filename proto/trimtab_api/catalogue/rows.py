@@ -8,7 +8,7 @@ from math import exp
 from typing import Any, Literal
 
 from trimtab_api.catalogue.costs import Cost, CostRange
-from trimtab_api.catalogue.spec import Option
+from trimtab_api.catalogue.options import Option
 
 #: Float32 values in a cache line, and what fetching every line in no order costs, in passes over them all in order.
 _VALUES_PER_LINE, _FETCH_ALL_PASSES = 16, 1.4

@@ -20,7 +20,7 @@ from trimtab_api.catalogue import (
     sparsifiers,
     wires,
 )
-from trimtab_api.catalogue.other_axes import MOST_LOCAL_STEPS
+from trimtab_api.catalogue.sources import MOST_LOCAL_STEPS
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.fields import ApiModel, check_each_once, enum, one_of, spec_of, wrong
 from trimtab_api.trainingjob.quantities import BufferSize, Duration, as_written

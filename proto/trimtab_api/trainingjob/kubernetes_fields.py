@@ -6,33 +6,22 @@ them against Kubernetes' client.
 
 from __future__ import annotations
 
+from trimtab_api.trainingjob.kubernetes_types import TYPES
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-METADATA = _names(
-    "annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers generateName generation "
-    "labels managedFields name namespace ownerReferences resourceVersion selfLink uid"
-)
-POD_TEMPLATE = frozenset({"metadata", "spec"})
-POD = _names(
-    "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy enableServiceLinks "
-    "ephemeralContainers evictionResponders hostAliases hostIPC hostNetwork hostPID hostUsers hostname "
-    "hostnameOverride imagePullSecrets initContainers nodeName nodeSelector os overhead preemptionPolicy priority "
-    "priorityClassName readinessGates resourceClaims resources restartPolicy runtimeClassName schedulerName "
-    "schedulingGates schedulingGroup securityContext serviceAccount serviceAccountName setHostnameAsFQDN "
-    "shareProcessNamespace subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints "
-    "volumes"
-)
-CONTAINER = _names(
-    "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy "
-    "resources restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath "
-    "terminationMessagePolicy tty volumeDevices volumeMounts workingDir"
-)
-VARIABLE = _names("name value valueFrom")
-VOLUME = _names(
-    "awsElasticBlockStore azureDisk azureFile cephfs cinder configMap csi downwardAPI emptyDir ephemeral fc flexVolume "
-    "flocker gcePersistentDisk gitRepo glusterfs hostPath image iscsi name nfs persistentVolumeClaim "
-    "photonPersistentDisk portworxVolume projected quobyte rbd scaleIO secret storageos vsphereVolume"
-)
+#: The definition's schema leaves out what the API server alone sets, and the containers of debuggers.
+METADATA = frozenset(TYPES["ObjectMeta"]) | {
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generateName",
+    "generation",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+}
+POD_TEMPLATE = frozenset(TYPES["PodTemplateSpec"])
+POD = frozenset(TYPES["PodSpec"]) | {"ephemeralContainers"}
+CONTAINER = frozenset(TYPES["Container"])
+VARIABLE = frozenset(TYPES["EnvVar"])
+VOLUME = frozenset(TYPES["Volume"])

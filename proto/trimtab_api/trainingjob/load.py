@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from trimtab_api.errors import UserError
 from trimtab_api.input_files import read_text
 from trimtab_api.trainingjob.types import KIND, TrainingJob
-from trimtab_api.yaml_text import parse_documents
+from trimtab_api.yaml import parse_documents
 
 _HEAD = "`apiVersion: trimtab.dev/v1alpha1` and `kind: TrainingJob`"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-from trimtab_api.catalogue.other_axes import MOST_BUFFER_BYTES
+from trimtab_api.catalogue.fusion import MOST_BUFFER_BYTES
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_duration, format_size, parse_duration, parse_size
 

@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trimtab_api.command_line import number, path, whole_number
+from trimtab_api.cli import number, path, whole_number
 from trimtab_api.errors import UserError
 
 from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted, heed, interruptible

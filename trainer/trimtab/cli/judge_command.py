@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
-from trimtab_api.command_line import path, whole_number
+from trimtab_api.cli import path, whole_number
 
 from trimtab.cli.compare_command import check_directory, compare
 from trimtab.evaluation.judge import RANDOM_NETWORK_SEED

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from trimtab_api.command_line import Parser, explain_rest, joined
+from trimtab_api.cli import Parser, explain_rest, joined
 from trimtab_api.errors import UserError
 
 from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from trimtab_api.command_line import path, whole_number
+from trimtab_api.cli import path, whole_number
 from trimtab_api.errors import UserError
 
 from trimtab.run_files.layout import RunDirectory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from trimtab_api.command_line import whole_number
+from trimtab_api.cli import whole_number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,8 +6,8 @@ import argparse
 import re
 
 from trimtab_api.catalogue import BYTES_PER_ELEMENT
-from trimtab_api.catalogue.other_axes import MOST_LOCAL_STEPS
-from trimtab_api.command_line import number, quantity, whole_number, wrong
+from trimtab_api.catalogue.sources import MOST_LOCAL_STEPS
+from trimtab_api.cli import number, quantity, whole_number, wrong
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.communication import LocalSteps
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration, parse_size

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from trimtab_api.command_line import path
+from trimtab_api.cli import path
 from trimtab_api.errors import UserError
 
 from trimtab.launch.processes.interrupts import interruptible

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trimtab_api.command_line import path
+from trimtab_api.cli import path
 from trimtab_api.errors import UserError
 
 from trimtab.run_files.layout import RunDirectory

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trimtab_api.command_line import path
+from trimtab_api.cli import path
 from trimtab_api.errors import UserError
 
 if TYPE_CHECKING:

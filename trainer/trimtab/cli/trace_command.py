@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from trimtab_api.command_line import path
+from trimtab_api.cli import path
 from trimtab_api.errors import UserError
 
 from trimtab.report.chrome_trace import chrome_trace

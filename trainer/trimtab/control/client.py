@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from trimtab_api import netmon_client
-from trimtab_api.certificates import Certificates
+from trimtab_api.netmon import client as netmon_client
+from trimtab_api.rpc.certificates import Certificates
 
 from trimtab.control.controller import Controller
 from trimtab.control.mailbox import Mailbox

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab_api.catalogue import sources
-from trimtab_api.catalogue.other_axes import OUTER_MOMENTUM, OUTER_RATE
+from trimtab_api.catalogue.sources import OUTER_MOMENTUM, OUTER_RATE
 from trimtab_api.trainingjob.communication import LocalSteps
 
 from trimtab.control.types import OptimizerFamily

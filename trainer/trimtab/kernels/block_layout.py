@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab_api.catalogue.other_axes import VALUES_PER_BLOCK
+from trimtab_api.catalogue.wires import VALUES_PER_BLOCK
 
 
 def num_blocks(count: int) -> int:

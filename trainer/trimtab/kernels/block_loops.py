@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from trimtab_api.catalogue.other_axes import VALUES_PER_BLOCK
+from trimtab_api.catalogue.wires import VALUES_PER_BLOCK
 
 from trimtab.kernels.loops import Floats, Halves, compiled
 from trimtab.kernels.simd import bits_of, float_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from trimtab_api.catalogue.other_axes import VALUES_PER_BLOCK
+from trimtab_api.catalogue.wires import VALUES_PER_BLOCK
 
 from trimtab.kernels import block_layout
 from trimtab.kernels.compact_result import CompactResult

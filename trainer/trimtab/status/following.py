@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
-from trimtab_api.channels import explain, open_channel
 from trimtab_api.errors import UserError
+from trimtab_api.rpc.channels import explain, open_channel
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob import load_training_job
 

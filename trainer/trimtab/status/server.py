@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import grpc.aio
-from trimtab_api import netmon_client
-from trimtab_api.channels import SERVER_OPTIONS, listen
 from trimtab_api.errors import UserError
+from trimtab_api.netmon import client as netmon_client
+from trimtab_api.rpc.channels import SERVER_OPTIONS, listen
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob import load_job_file
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trimtab_api.catalogue import BYTES_PER_ELEMENT, Cost, collective_cost, collectives
-from trimtab_api.command_line import whole_number
+from trimtab_api.cli import whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
 

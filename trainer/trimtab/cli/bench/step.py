@@ -7,7 +7,7 @@ import json
 from importlib.util import find_spec
 from typing import Any
 
-from trimtab_api.command_line import whole_number
+from trimtab_api.cli import whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
 from trimtab_netmon.emulate import Network, Phase

@@ -7,8 +7,8 @@ import hmac
 import secrets
 from collections.abc import Mapping
 
-from trimtab_api.certificates import Certificates
 from trimtab_api.names import ATTEMPT_VARIABLE
+from trimtab_api.rpc.certificates import Certificates
 
 from trimtab.launch.environment.launch_environment import LaunchEnvironment
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trimtab_api.certificates import Certificates
+from trimtab_api.rpc.certificates import Certificates
 from trimtab_api.trainingjob import TrainingJob
 
 from trimtab.run_files.recorder import Recorder

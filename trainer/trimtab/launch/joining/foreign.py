@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from trimtab_api.addresses import is_of_this_machine
-from trimtab_api.certificates import Certificates
 from trimtab_api.errors import UserError
 from trimtab_api.names import TLS_VARIABLE
+from trimtab_api.rpc.addresses import is_of_this_machine
+from trimtab_api.rpc.certificates import Certificates
 from trimtab_api.trainingjob import TrainingJob
 
 from trimtab.control.monitors.network_alarm import network_line

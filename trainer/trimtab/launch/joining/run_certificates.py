@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from trimtab_api import certificate_authority
-from trimtab_api.certificates import Certificates
+from trimtab_api.rpc import certificate_authority
+from trimtab_api.rpc.certificates import Certificates
 
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, broadcast_json, json_of

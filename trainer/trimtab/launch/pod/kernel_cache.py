@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trimtab_api.errors import UserError
-from trimtab_api.private_paths import private_path_error
+from trimtab_api.input_files import private_path_error
 
 VARIABLE = "NUMBA_CACHE_DIR"
 #: A pod's memory volume, for where ``/tmp`` cannot be written.

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trimtab_api.addresses import absolute_name
 from trimtab_api.errors import UserError
 from trimtab_api.names import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
+from trimtab_api.rpc.addresses import absolute_name
 
 from trimtab.launch.processes.interrupts import pause
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from trimtab_api.catalogue import planners
-from trimtab_api.catalogue.other_axes import MOST_BUFFERS
+from trimtab_api.catalogue.fusion import MOST_BUFFERS
 from trimtab_api.errors import UserError
 
 from trimtab.plan.fusion.base import BufferCosts

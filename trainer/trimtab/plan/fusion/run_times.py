@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from math import ceil
 
-from trimtab_api.catalogue.other_axes import MOST_BUFFERS
+from trimtab_api.catalogue.fusion import MOST_BUFFERS
 
 from trimtab.plan.fusion.base import BufferCosts
 from trimtab.plan.profile import Profile

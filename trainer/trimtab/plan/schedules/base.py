@@ -14,7 +14,7 @@ from itertools import pairwise
 from math import ceil
 from typing import Any, Protocol
 
-from trimtab_api.catalogue.other_axes import MOST_BUFFERS
+from trimtab_api.catalogue.fusion import MOST_BUFFERS
 
 from trimtab.plan.profile import Profile
 from trimtab.plan.schedules.step_times import StepTimes, step_times

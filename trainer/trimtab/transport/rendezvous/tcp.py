@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab_api.addresses import is_of_this_machine
 from trimtab_api.errors import UserError
 from trimtab_api.names import TLS_VARIABLE
+from trimtab_api.rpc.addresses import is_of_this_machine
 
 from trimtab.transport.base import CommunicationError, malformed
 from trimtab.transport.rendezvous import handshake

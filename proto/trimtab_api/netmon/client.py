@@ -19,9 +19,9 @@ from typing import Self
 
 import grpc
 
-from trimtab_api.certificates import Certificates
-from trimtab_api.channels import explain, open_channel
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
+from trimtab_api.rpc.certificates import Certificates
+from trimtab_api.rpc.channels import explain, open_channel
 
 #: Seconds between attempts to reach a monitor that does not answer.
 _RETRY_SECONDS = 0.2

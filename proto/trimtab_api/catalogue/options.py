@@ -20,7 +20,7 @@ class Option:
     """None: it must be given."""
 
 
-def split(text: str) -> tuple[str, dict[str, str]]:
+def split_spec(text: str) -> tuple[str, dict[str, str]]:
     """Name and options of a spec's text, unread.
 
     Raises ValueError where an option has no value, or is given twice.
@@ -37,7 +37,7 @@ def split(text: str) -> tuple[str, dict[str, str]]:
     return name, options
 
 
-def read(options: Mapping[str, str], known: tuple[Option, ...]) -> dict[str, Any]:
+def parse_options(options: Mapping[str, str], known: tuple[Option, ...]) -> dict[str, Any]:
     """The values of all ``known`` options, by name.
 
     Raises ValueError for an option that is not known, is missing, or has a value that it cannot have.
@@ -60,7 +60,7 @@ def read(options: Mapping[str, str], known: tuple[Option, ...]) -> dict[str, Any
     return values
 
 
-def write(name: str, values: Mapping[str, Any], known: tuple[Option, ...]) -> str:
+def format_spec(name: str, values: Mapping[str, Any], known: tuple[Option, ...]) -> str:
     """The text of a spec, its options sorted; those that have their default are left out."""
     told = sorted((each.name, values[each.name]) for each in known if values[each.name] != each.default)
     return ":".join([name, *(f"{key}={value}" for key, value in told)])
@@ -68,6 +68,8 @@ def write(name: str, values: Mapping[str, Any], known: tuple[Option, ...]) -> st
 
 #: The most that an option may count: what an int32 holds.
 MOST = 2**31 - 1
+#: Of a gradient, which then has four terabytes.
+MOST_ELEMENTS = 10**12
 #: Bounds of numbers that float32 holds well.
 _LEAST_POSITIVE, _MOST_POSITIVE = 1e-30, 1e30
 _DIGITS = re.compile(r"[0-9]{1,18}")

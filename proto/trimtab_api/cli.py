@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import io
 import math
 import re
+import signal
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -17,6 +20,18 @@ T = TypeVar("T")
 #: A value that argparse takes for a flag: ``-5ms``.
 _NEGATIVE = re.compile(r"-\.?\d")
 _FLAG = re.compile(r"--?[A-Za-z]")
+
+
+def reset_process_state() -> None:
+    """Undo what would make a command fail by the way it was started; call it first of all.
+
+    Daemons, cron and some schedulers start programs with SIGCHLD ignored, and then no exit code of a child is known.
+    Where the locale is ASCII or Latin-1, a character that it lacks is written as an escape instead of ending the run.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 class Parser(argparse.ArgumentParser):

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from trimtab_api.certificates import Certificates
+from trimtab_api.rpc.certificates import Certificates
 
 #: They live as long as their job; this is only longer than any.
 _VALIDITY = timedelta(days=3650)

@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
-from trimtab_api.catalogue import spec
+from trimtab_api.catalogue.options import Option, format_spec, parse_options, split_spec
 from trimtab_api.catalogue.rows import Row
 from trimtab_api.errors import UserError
 
@@ -20,7 +20,7 @@ ENTRY_POINTS = "trimtab.schemes"
 class Axis(Generic[R]):
     """The first scheme is the default."""
 
-    def __init__(self, name: str, *rows: R, common: tuple[spec.Option, ...] = ()) -> None:
+    def __init__(self, name: str, *rows: R, common: tuple[Option, ...] = ()) -> None:
         """``common`` options are not one scheme's, but may be written with each.
 
         A scheme whose row has an option of the same name has another default for it.
@@ -83,15 +83,15 @@ class Axis(Generic[R]):
         if text not in self._found:
             row = self[text]
             try:
-                name, options = spec.split(text)
+                name, options = split_spec(text)
                 known = self.options_of(row)
-                values = spec.read(options, known)
+                values = parse_options(options, known)
             except ValueError as error:
                 raise UserError(str(error), field=self.name, value=text) from None
-            self._found[text] = row, values, spec.write(name, values, known)
+            self._found[text] = row, values, format_spec(name, values, known)
         return self._found[text]
 
-    def options_of(self, row: R) -> tuple[spec.Option, ...]:
+    def options_of(self, row: R) -> tuple[Option, ...]:
         """A row's own options, and those that all rows of the axis take."""
         own = {option.name for option in row.options}
         return (*row.options, *(option for option in self._common if option.name not in own))

@@ -12,10 +12,10 @@ import re
 import grpc
 import grpc.aio
 
-from trimtab_api.addresses import is_of_this_machine
-from trimtab_api.certificates import Certificates
 from trimtab_api.errors import UserError
 from trimtab_api.names import TLS_VARIABLE
+from trimtab_api.rpc.addresses import is_of_this_machine
+from trimtab_api.rpc.certificates import Certificates
 
 MAX_MESSAGE_BYTES = 4 << 20
 """The largest message that is sent or taken, at both ends: forty times the network state of the most workers."""

@@ -1,0 +1,81 @@
+"""When the operator acts next on a job that no watch reports: repeated checks, pods that do not come, time limits.
+
+Each function returns seconds from now; zero or less means at once.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from zlib import crc32
+
+#: Shortest and longest time between two checks, seconds.
+FIRST_SECONDS = 1.0
+LONGEST_SECONDS = 30.0
+#: Between these bounds the operator waits this share of the time for which the job has been blocked.
+RECHECK_SHARE = 0.1
+
+
+def seconds_to_next_check(waiting_seconds: float) -> float:
+    """Seconds until the next check, after ``waiting_seconds`` of waiting: most obstacles go at once or stay long."""
+    return min(LONGEST_SECONDS, max(FIRST_SECONDS, RECHECK_SHARE * waiting_seconds))
+
+
+#: A Job may have fewer pods than workers, or a pod may wait for its volumes. Only events give the reason, and reading
+#: them costs a request.
+#: Seconds that pods may take to appear before the operator asks for the reason; also the least time between questions.
+PATIENCE_SECONDS = 5.0
+#: Seconds that mounting a pod's volumes may take; a kubelet mounts what is there in one or two.
+MOUNT_PATIENCE_SECONDS = 10.0
+
+#: Seconds without any pod and without a reason after which a Job is stuck. Kubernetes' Job controller counts expected
+#: pods by the Job's name. If its watch is cut while one Job is deleted and another of that name is made, it can wait
+#: for pods of the deleted one, and nothing wakes it (docs/decisions/operator.md). Replacing the Job does.
+_STUCK_SECONDS = 60.0
+
+
+def seconds_to_renewal(missing_pods_seconds: float) -> float:
+    """Seconds until a Job without any pod is deleted, so that its attempt gets another; zero or less: now."""
+    return _STUCK_SECONDS - missing_pods_seconds
+
+
+def seconds_to_question(
+    missing_pods_seconds: float, asked_seconds_ago: float | None, patience_seconds: float = PATIENCE_SECONDS
+) -> float:
+    """Seconds until the operator asks for the reason, or asks again; zero or less: now.
+
+    * Not asked yet: it asks once pods have been missing for ``patience_seconds``. Normally they have come by then.
+    * Asked before: it asks again, at intervals that grow with the time for which pods have been missing.
+    """
+    if asked_seconds_ago is None:
+        return patience_seconds - missing_pods_seconds
+    return max(patience_seconds, seconds_to_next_check(missing_pods_seconds)) - asked_seconds_ago
+
+
+def seconds_to_deadline(
+    active_deadline_seconds: int | None, started_at: datetime | None, now: datetime
+) -> float | None:
+    """Seconds until the job has run too long, zero or less if it has; None: no deadline, or not running.
+
+    ``started_at`` is when its pods were first asked for, or asked for again after a suspension.
+    """
+    if active_deadline_seconds is None or started_at is None:
+        return None
+    return active_deadline_seconds - max(0.0, (now - started_at).total_seconds())  # another's clock may be ahead
+
+
+def seconds_to_expiry(
+    ttl_seconds_after_finished: int | None, finished_at: datetime | None, now: datetime
+) -> float | None:
+    """Seconds until a finished job is to be deleted, zero or less if it is; None: it is kept, or has not finished."""
+    if ttl_seconds_after_finished is None or finished_at is None:
+        return None
+    return ttl_seconds_after_finished - (now - finished_at).total_seconds()
+
+
+#: How much longer than the shortest wait the longest is, as a share of it.
+SPREAD = 0.25
+
+
+def spread(seconds: float, uid: str) -> float:
+    """A wait of ``seconds``, or up to `SPREAD` more: always the same for one uid, and evenly spread over many."""
+    return seconds * (1.0 + SPREAD * crc32(uid.encode()) / 2**32)
