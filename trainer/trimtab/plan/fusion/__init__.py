@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trimtab_api.catalogue import planners
+from trimtab_api import catalogue
 from trimtab_api.catalogue.fusion import MOST_BUFFERS
 from trimtab_api.errors import UserError
 
@@ -24,7 +24,7 @@ def plan_of(
     """
     if not any(tensor_sizes):
         raise UserError("no parameter that requires a gradient has an element", field="model")
-    cuts = planners.make(planner, *_with_elements(profile, tensor_sizes), costs or BufferCosts())
+    cuts = catalogue.planners.make(planner, *_with_elements(profile, tensor_sizes), costs or BufferCosts())
     if cuts[-1] >= sum(tensor_sizes):
         raise UserError(
             f"the model has {sum(tensor_sizes)} elements; cut before the last, not at {cuts[-1]}",
