@@ -99,7 +99,7 @@ def train(
         if event == "infinite" and rank == 1:
             x = x * float("inf")
         if event == "adopt":
-            engine_of(session).adopt(plan_of("0.3/all-gather", plan.schedule), number)
+            engine_of(session).plans.adopt(plan_of("0.3/all-gather", plan.schedule), number)
         (model(x) ** 2).mean().backward()
         if event == "clip":
             session.synchronize()

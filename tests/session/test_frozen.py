@@ -156,7 +156,7 @@ def frozen_while_gradients_wait(
             stood_still = torch.equal(seen, model.weight(1))
             model.layers[1].requires_grad_(True)
         if number == frozen_at + 10:
-            engine.adopt(Plan.parse("dense", FusionPlan(LATE_CUTS)).with_version(1), engine.step_tag.step)
+            engine.plans.adopt(Plan.parse("dense", FusionPlan(LATE_CUTS)).with_version(1), engine.step_tag.step)
         model(torch.ones(1, 8), ())  # a forward pass, in which what waits is sent
         sum(layer.weight.sum() for layer in model.layers if layer.weight.requires_grad).backward()
         session.step()

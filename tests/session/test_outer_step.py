@@ -95,7 +95,7 @@ def after_changes(rank: int, size: int) -> dict[str, Any]:
     seen: dict[str, Any] = {}
 
     def norm_under(plan: Plan) -> float:
-        engine.adopt(plan, engine.step_tag.step)
+        engine.plans.adopt(plan, engine.step_tag.step)
         kept = engine.exchanger.schemes.outer
         return 0.0 if kept is None else float(kept.state().norm())
 

@@ -112,7 +112,9 @@ def any_course(rank: int, size: int, seed: int) -> dict[str, Tensor]:
         elif what < 0.3:
             text = draw.choice(("dense", "0.1/all-gather", "0.3/artopk-star-ring"))
             plan = overlapped(text, draw.choice((1, 2, 3)))
-            engine.adopt(replace(plan, fusion=FusionPlan((0, draw.randrange(1, 60)))).with_version(number), number + 1)
+            engine.plans.adopt(
+                replace(plan, fusion=FusionPlan((0, draw.randrange(1, 60)))).with_version(number), number + 1
+            )
     session.end_round()
     anchor = anchor_of(session).double()
     residual = residual_of(session).double()
@@ -167,7 +169,7 @@ def tried_out(rank: int, size: int) -> tuple[Tensor, bool]:
         backward(model, number, rank)
         session.step()
     engine = engine_of(session)
-    engine.try_out(Plan.parse("0.2/all-gather"), 4, 1)
+    engine.plans.try_out(Plan.parse("0.2/all-gather"), 4, 1)
     seen = weights_of(model), not session.debug_state().waiting
     session.close()
     return seen

@@ -113,7 +113,7 @@ def changed_to_updates(rank: int, size: int, name: str) -> dict[str, Any]:
         part = of_gradients[parameter_name]
         parameter.grad = part if part.any() else None  # momentum moves nothing by itself
     its_optimizer.step()
-    engine.adopt(plan_of("0.05/all-gather", 2), 6)
+    engine.plans.adopt(plan_of("0.05/all-gather", 2), 6)
     session.close()
     return {
         "of gradients": of_gradients,

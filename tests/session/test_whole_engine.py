@@ -183,7 +183,7 @@ def tried(rank: Rank, draw: random.Random) -> None:
     snapshot, carried = rank.session._snapshot(), copy.deepcopy(engine.state_dict())
     in_force, step = engine.plan, engine.step_tag.step
     candidate = plan_drawn(draw).with_version(in_force.version)
-    engine.try_out(candidate, step, trial=1)
+    engine.plans.try_out(candidate, step, trial=1)
     if bool(candidate.local_steps) != bool(in_force.local_steps):  # whose unit is another
         assert engine.exchanger.buckets.are_empty
         assert not engine.flat_buffers.residual.any()
@@ -191,7 +191,7 @@ def tried(rank: Rank, draw: random.Random) -> None:
         rank.step(draw, spoils=draw.random() < 0.2)
     rank.round = []
     snapshot.restore()
-    engine.resume(in_force, step)
+    engine.plans.resume(in_force, step)
     engine.load_state_dict(carried)
     assert_same(before, rank.state())
     rank.entered, rank.magnitude = kept[:2]
@@ -208,7 +208,7 @@ def fuzz(group: Group, seed: int, num_events: int) -> tuple[list[str], list[dict
             if subject.is_in_round:  # a message of rank 0 comes with a vote, and that with the end of a round
                 subject.engine.end_round()
                 subject.end_round()
-            subject.engine.adopt(plan_drawn(draw).with_version(len(seen)), subject.engine.step_tag.step)
+            subject.engine.plans.adopt(plan_drawn(draw).with_version(len(seen)), subject.engine.step_tag.step)
         elif event == "trial":
             tried(subject, draw)
         elif event == "throw away":
@@ -279,7 +279,7 @@ def a_gradient_that_waits_is_not_finite(group: Group, plan: Plan) -> tuple[Rank,
     sum((parameter * torch.full_like(parameter, gradient)).sum() for parameter in subject.model).backward()
     assert subject.engine.step().is_finite
     kept = copy.deepcopy(carried_state.carried(subject.engine))
-    subject.engine.adopt(plan, subject.engine.step_tag.step)
+    subject.engine.plans.adopt(plan, subject.engine.step_tag.step)
     subject.session.close()
     return subject, kept
 

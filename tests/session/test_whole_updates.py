@@ -128,7 +128,7 @@ def trained_by_ones(group: Group, num_before: int | None, states: dict[int, carr
     engine.settle()
     moved = torch.cat([-parameter.detach().reshape(-1) for parameter in model])
     kept = copy.deepcopy(carried_state.carried(engine))
-    engine.adopt(Plan.parse("dense/source=update:steps=2").with_version(1), engine.step_tag.step)
+    engine.plans.adopt(Plan.parse("dense/source=update:steps=2").with_version(1), engine.step_tag.step)
     residual = engine.flat_buffers.residual.clone()
     session.close()
     return Trained(moved, kept, residual)

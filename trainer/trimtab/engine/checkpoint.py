@@ -46,7 +46,7 @@ def carried(engine: StepEngine) -> State:
 @torch.no_grad()
 def resume(engine: StepEngine, state: State) -> None:
     """Be as the engine of which ``state`` was `carried`, on the same rank of as many."""
-    engine.resume(_fitting(Plan.from_json(state["plan"]), engine), state["step"])
+    engine.plans.resume(_fitting(Plan.from_json(state["plan"]), engine), state["step"])
     flat_buffers, held = engine.flat_buffers, dict(state["exchanger"])
     flat_buffers.residual.copy_(state["residual"])
     flat_buffers.load_set_aside(state["set_aside"])
@@ -69,7 +69,7 @@ def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int) 
     """Go on from the ``states`` that ``num_before`` ranks left; this rank needs those of `ranks_needed`."""
     rank, size = engine.group.rank, engine.group.size
     first = states[rank % num_before]
-    engine.resume(_fitting(Plan.from_json(first["plan"]), engine), first["step"])
+    engine.plans.resume(_fitting(Plan.from_json(first["plan"]), engine), first["step"])
     flat_buffers = engine.flat_buffers
     mine = [states[each] for each in range(rank, num_before, size)]
     total = flat_buffers.residual.zero_()

@@ -96,8 +96,7 @@ class PendingStep:
     def forget(self) -> None:
         """Have nothing under way of a step that was thrown away, for another plan cuts the memory that it writes to."""
         if self._exchanger.outcome is not None:
-            self._exchanger.pending_exchanges.wait()
-            self._exchanger.drop()
+            self._exchanger.forget()
         self.settle()
 
     def check_weights(self) -> None:

@@ -14,13 +14,12 @@ import torch
 from torch import nn
 
 from trimtab.engine.deferred.forward_hooks import ForwardSyncHooks
-from trimtab.engine.exchange.exchanger import ExchangeMode, Exchanger
+from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.exchange.proxy_parameters import ProxyParameters
 from trimtab.engine.gradient_sync import AlternatingOptimizers, GradientSync
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.local_sgd.local_sgd import LocalSgd
-from trimtab.engine.local_sgd.mode_switch import to_gradients, to_updates
 from trimtab.engine.local_sgd.second_moments import SecondMoments
 from trimtab.engine.local_sgd.sync import LocalSgdSync
 from trimtab.engine.optimizer.loss_scale import LossScale
@@ -29,8 +28,9 @@ from trimtab.engine.optimizer.partial_steps import PartialSteps
 from trimtab.engine.optimizer.stepper import OptimizerStepper
 from trimtab.engine.parameter_checks import check_backward_reached, check_parameters_are_known, learning_rate_of
 from trimtab.engine.pending_step import PendingStep
+from trimtab.engine.plan_changes import PlanChanges
 from trimtab.engine.profiling.profiler import StepProfiler
-from trimtab.engine.refused_plans import refuse_for_steps, refuse_waiting_gradients
+from trimtab.engine.refused_plans import refuse_waiting_gradients
 from trimtab.engine.sync_mode import SyncMode
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import Profile
@@ -123,8 +123,16 @@ class StepEngine:
             profiler=self._profiler,
         )
         self._moments = SecondMoments(optimizers, group.size, lambda: self.local is not None)
-        self._refuse_if_unfit(plan)
-        self._enter(plan)
+        self.plans = PlanChanges(
+            self.exchanger,
+            self._local_sync,
+            self._forward_hooks,
+            self.pending_step,
+            optimizers=optimizers,
+            stepper=stepper,
+            profiler=self._profiler,
+        )
+        """Follows other plans."""
 
     def close(self) -> None:
         """Let go of the model and the optimizer."""
@@ -231,57 +239,6 @@ class StepEngine:
     @property
     def _alternates(self) -> bool:
         return self._stepper.alternating_optimizers
-
-    def adopt(self, plan: Plan, step: int) -> None:
-        """Follow ``plan`` from ``step`` on; ranks' weights are alike now, or are made so."""
-        self.flush()
-        self.pending_step.forget()
-        if self._changes_mode(plan):
-            self.exchanger.leave_averages()
-            if self.local is None:
-                to_updates(self.flat_buffers, self.exchanger.buckets, self._stepper)
-            else:
-                to_gradients(self.flat_buffers, self.exchanger.buckets, self.group, self.optimizers)
-        self._follow(plan, step)
-        self.exchanger.count_from(step)
-
-    def try_out(self, plan: Plan, step: int, trial: int) -> None:
-        """Follow ``plan`` in the trial of that number: what another mode holds back is put aside."""
-        self.settle()
-        self.pending_step.forget()
-        self._local_sync.stash()
-        if self._changes_mode(plan):
-            self.flat_buffers.residual.zero_()
-            self.exchanger.buckets.clear()
-        self._follow(plan, step, trial)
-
-    def resume(self, plan: Plan, step: int) -> None:
-        """Follow ``plan`` again, after a trial that has been undone."""
-        self.settle()
-        self.pending_step.forget()
-        self._local_sync.cancel_in_flight()
-        self._follow(plan, step)
-
-    def _changes_mode(self, plan: Plan) -> bool:
-        return bool(plan.local_steps) != (self.local is not None)
-
-    def _follow(self, plan: Plan, step: int, trial: int = 0) -> None:
-        self._refuse_if_unfit(plan)
-        self.exchanger.adopt(plan)
-        self.exchanger.restart(step, trial)
-        self._enter(plan)
-
-    def _refuse_if_unfit(self, plan: Plan) -> None:
-        refuse_for_steps(plan, alternating_optimizers=self._alternates, by_hand=self.exchanger.is_manual)
-
-    def _enter(self, plan: Plan) -> None:
-        if self._profiler is not None:
-            self._profiler.restart()
-        self._local_sync.enter(plan)
-        if plan.local_steps:
-            self.exchanger.enter(ExchangeMode.PER_ROUND)
-        else:
-            self.exchanger.enter(ExchangeMode.AT_OPTIMIZER if self._alternates else ExchangeMode.IN_BACKWARD)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is carried from step to step, but for weights, optimizer and residuals."""

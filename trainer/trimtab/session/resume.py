@@ -64,5 +64,5 @@ class ResumeState(RankOps):
         self._step = position.steps
         self._loops.resume(position)
         if self._engine is not None:
-            self._engine.resume(self._engine.plan, self._step)
+            self._engine.plans.resume(self._engine.plan, self._step)
             self._engine.exchanger.count_from(self._step)

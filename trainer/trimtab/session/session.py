@@ -405,7 +405,7 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
         assert self._engine is not None
         assert self._trials is not None
         if "adopt" in message:
-            self._engine.adopt(plan_of(message), self._step)
+            self._engine.plans.adopt(plan_of(message), self._step)
             self._tell_of_local_steps()
             self._rounds.restart()
         elif self._loops.agree_on_trials(self._engine.group, self._trials, *trials_of(message)):

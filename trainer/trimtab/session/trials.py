@@ -178,11 +178,11 @@ class TrialRunner:
         in_force, step, carried = engine.plan, engine.step_tag.step, copy.deepcopy(engine.state_dict())
 
         def undo() -> None:
-            engine.resume(in_force, step)
+            engine.plans.resume(in_force, step)
             engine.load_state_dict(carried)
 
         self._num_candidates += 1
-        engine.try_out(plan.with_version(in_force.version), step, self._num_candidates)
+        engine.plans.try_out(plan.with_version(in_force.version), step, self._num_candidates)
         self._trial = _Trial(replay, others, before, undo)
         self._trial.num_discarded = self._num_discarded
         for each in self._trial.marked:

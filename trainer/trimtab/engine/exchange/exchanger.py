@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from enum import Enum
 from typing import Any
 
 from torch import Tensor
@@ -21,6 +20,7 @@ from trimtab.engine.exchange.backward_passes import BackwardPasses, WatchesGradi
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.exchange.dispatcher import BucketDispatcher, StepContext
 from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
+from trimtab.engine.exchange.mode import ExchangeMode
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.exchange.own_report import OwnReport
 from trimtab.engine.exchange.scheme_registry import Schemes
@@ -38,20 +38,11 @@ from trimtab.transport.base import StepTag
 from trimtab.transport.group import Group
 
 
-class ExchangeMode(Enum):
-    """When gradients are exchanged."""
-
-    IN_BACKWARD = "during each backward pass outside of no_sync"
-    AT_OPTIMIZER = "when one of several alternating optimizers steps"
-    PER_ROUND = "at the end of a round of local steps"
-
-
 class Exchanger:
     """Carries out the plan in force for one set of flat buffers over one group.
 
-    An exchange begins with the first gradient of a backward pass outside of `no_sync` and is finished when that pass
-    ends: afterwards every ``grad`` is what the optimizer is to see, times the loss scale. Under the default schedule
-    that is the mean over ranks.
+    By default an exchange begins with the first gradient of a backward pass, and is finished when that pass ends.
+    Afterwards every ``grad`` is what the optimizer is to see, times the loss scale.
     """
 
     def __init__(
@@ -71,21 +62,12 @@ class Exchanger:
     ) -> None:
         """Follow ``plan``, with gradients exchanged in backward passes.
 
-        Args:
-            flat_buffers: The gradients, residuals and parameters.
-            group: The ranks.
-            plan: What to follow first.
-            weights: Returns the weights that ranks compare now and then.
-            scale: A GradScaler's, whose factor gradients carry.
-            before_backward: Takes the index of each backward pass's first gradient.
-            has_message: True if a message of rank 0 follows the step; called on the communication thread.
-            partial_steps: Tells whether the optimizer may step some parameters later; None: it may.
-            is_manual: True if the script changes the weights by itself, as soon as ``backward()`` has returned.
-            profiler: Watches the gradients of profiled steps.
-            phases: Is told of backward passes and of waiting.
+        ``weights`` returns those that ranks compare; ``scale`` is a GradScaler's. ``before_backward`` takes the index
+        of each pass's first gradient. ``has_message``, called on the communication thread, tells whether a message of
+        rank 0 follows the step. ``partial_steps`` tells whether the optimizer may step some parameters later (None: it
+        may). ``is_manual``: the script changes the weights by itself, as soon as ``backward()`` has returned.
         """
-        self.flat_buffers, self.group = flat_buffers, group
-        self.is_manual = is_manual
+        self.flat_buffers, self.group, self.is_manual = flat_buffers, group, is_manual
         self._scale, self._partial_steps = scale, partial_steps
         self._phases = phases or PhaseTimer()
         self._mode = ExchangeMode.IN_BACKWARD
@@ -105,8 +87,6 @@ class Exchanger:
         """Let go of the parameters."""
         self.passes.close()
 
-    # Plans ------------------------------------------------------------------------------------------------------
-
     def adopt(self, plan: Plan) -> None:
         """Follow ``plan`` from the next `restart` on; moves only what waits. Nothing may be deferred."""
         buckets = Buckets(self.flat_buffers, self.flat_buffers.buffers(plan.fusion))
@@ -123,6 +103,8 @@ class Exchanger:
         self._iteration_number = 0
         self._report.restart()
         self.plan = plan
+        parts = (self.flat_buffers, buckets, self._gradients, self.participation, self.schemes)
+        self._context = StepContext(plan, follows, *parts, self._links, self._phases)
 
     def enter(self, mode: ExchangeMode) -> None:
         """Exchange gradients in ``mode`` from now on, one training step each time."""
@@ -158,21 +140,7 @@ class Exchanger:
         for link in self._links:
             link.step_tag = tag
         self._gradients.restart()
-        context = StepContext(
-            self.plan,
-            self._schedule,
-            self.flat_buffers,
-            self.buckets,
-            self._gradients,
-            self.participation,
-            self.schemes,
-            self._links,
-            self._phases,
-        )
-        self._step = StepExchange(context, self._iteration_number, tag, self._flags)
-
-    def _flags(self) -> Tensor:
-        return self._report.flags(self._step, self._training_steps)
+        self._step = StepExchange(self._context, self._iteration_number, tag, self._flags)
 
     @property
     def step_tag(self) -> StepTag:
@@ -231,8 +199,9 @@ class Exchanger:
             self.dispatcher.begin()
 
     def _loss_scale(self) -> float | None:
-        is_of_gradients = self._mode is not ExchangeMode.PER_ROUND  # updates of local steps carry none
-        return self._scale.get() if self._scale is not None and is_of_gradients else None
+        if self._scale is None or self._mode is ExchangeMode.PER_ROUND:  # updates of local steps carry none
+            return None
+        return self._scale.get()
 
     def check_gradient(self, index: int) -> None:
         """Raise `UserError` if tensor ``index``'s gradient has been sent already: a gradient comes once a step."""
@@ -262,7 +231,8 @@ class Exchanger:
         """Have the next vote carry the loss of the step or round whose exchange is over."""
         self._report.add_loss(loss)
 
-    # Finishing --------------------------------------------------------------------------------------------------
+    def _flags(self) -> Tensor:
+        return self._report.flags(self._step, self._training_steps)
 
     def finish(self) -> Outcome:
         """Send what is left, wait for all that the optimizer needs, and write the gradients that it is to see.
@@ -282,9 +252,8 @@ class Exchanger:
     def _may_defer(self) -> bool:
         """True if means may arrive after the update: not in a trial, nor for a GradScaler, the script or a round."""
         is_of_script = self.is_manual or self._gradients.scale or self.step_tag.trial
-        if is_of_script or not self.exchanges_in_backward:
-            return False
-        return self._partial_steps is None or self._partial_steps.are_possible()
+        may = self.exchanges_in_backward and not is_of_script
+        return may and (self._partial_steps is None or self._partial_steps.are_possible())
 
     def late(self, tensors: Collection[int] | None = None) -> list[PendingExchange]:
         """Return what of ``tensors`` (None: all) has yet to be written before the finished step can be committed."""
@@ -309,8 +278,7 @@ class Exchanger:
         The schedule's iteration comes again: had it passed, what it was to send would be missing from its update.
         """
         self.schemes.discard()
-        for exchange in self.pending_exchanges:
-            exchange.forget_non_finite()
+        self.pending_exchanges.forget_non_finite()
         self._report.dropped(self.pending_exchanges)
         self._next_step()
 
@@ -318,10 +286,14 @@ class Exchanger:
         """Forget what was exchanged for the step, which begins anew; every rank calls it together."""
         tag, training_step = self.step_tag, self.training_step
         self.finish()
-        self.pending_exchanges.wait()
-        self.drop()
+        self.forget()
         self.restart(tag.step, tag.trial)
         self.count_from(training_step)
+
+    def forget(self) -> None:
+        """Drop a finished step, once all of it has arrived."""
+        self.pending_exchanges.wait()
+        self.drop()
 
     def _next_step(self) -> None:
         if self.step_tag.trial == 0:

@@ -81,6 +81,11 @@ class PendingExchanges(list[PendingExchange]):
         """Wait for all; what each brought."""
         return tuple(pending_exchange.handle.wait() for pending_exchange in self)
 
+    def forget_non_finite(self) -> None:
+        """Have what made all ranks drop the step not come again."""
+        for pending_exchange in self:
+            pending_exchange.forget_non_finite()
+
     @property
     def are_over(self) -> bool:
         """Whether all have arrived."""
