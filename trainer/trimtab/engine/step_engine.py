@@ -240,6 +240,11 @@ class StepEngine:
     def _alternates(self) -> bool:
         return self._stepper.alternating_optimizers
 
+    def resume_at(self, step: int) -> None:
+        """Go on under the present plan as if ``step`` steps of training had been taken."""
+        self.plans.resume(self.plan, step)
+        self.exchanger.count_from(step)
+
     def state_dict(self) -> dict[str, Any]:
         """Return all that is carried from step to step, but for weights, optimizer and residuals."""
         return {**self.exchanger.state_dict(), "under_way": self.local.state_dict() if self.local else {}}

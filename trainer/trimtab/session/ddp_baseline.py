@@ -25,6 +25,7 @@ from trimtab.launch.environment.launch_environment import LaunchEnvironment
 from trimtab.plan.names import DDP_HOOK_VARIABLE, DDP_HOOKS
 from trimtab.plan.plan import dense_plan
 from trimtab.run_files.recorder import Recorder
+from trimtab.session.rank_ops import RankOps
 from trimtab.session.script_numbers import as_handed_over, to_reduce
 from trimtab.session.session import Session
 from trimtab.transport.rendezvous import process_group
@@ -105,6 +106,37 @@ def _leave_together() -> None:
     dist.destroy_process_group()
 
 
+class DdpRanks(RankOps):
+    """What a script may ask of the ranks of torch's process group."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    @property
+    def rank(self) -> int:
+        """This process's rank in torch's process group."""
+        return dist.get_rank()
+
+    @property
+    def num_ranks(self) -> int:
+        """The size of torch's process group."""
+        return dist.get_world_size()
+
+    def barrier(self) -> None:
+        """Wait until every rank has come here."""
+        dist.barrier()
+
+    def all_reduce(self, value: float | Tensor, op: Literal["mean", "sum", "max", "min"] = "mean") -> float | Tensor:
+        """A metric over all ranks, as `RankOps.all_reduce` gives it."""
+        if op not in _OPERATIONS:
+            raise UserError("is mean, sum, max or min", field="op", value=op)
+        reduced = to_reduce(value).clone()
+        dist.all_reduce(reduced, _OPERATIONS[op])
+        reduced = reduced / self.num_ranks if op == "mean" else reduced
+        result: float | Tensor = as_handed_over(value, reduced)
+        return result
+
+
 class DdpSession(Session):
     """The loop's object where DDP exchanges: it shards batches, steps, and records what DDP's steps took."""
 
@@ -125,34 +157,10 @@ class DdpSession(Session):
         self._wrapped = wrapped
         self._name = next(name for name, each in DDP_HOOKS.items() if each == hook)
         dist.barrier()
-        super().__init__(inner, optimizers, group=None, plan=dense_plan(), recorder=recorder, seed=seed, **options)
+        training: dict[str, Any] = {"plan": dense_plan(), "recorder": recorder, "seed": seed, **options}
+        super().__init__(inner, optimizers, group=None, ranks=DdpRanks(), **training)
         if wrapped is not model:
             self.when_closed.callback(_route(inner, wrapped))
-
-    @property
-    def rank(self) -> int:
-        """This process's rank in torch's process group."""
-        return dist.get_rank()
-
-    @property
-    def num_ranks(self) -> int:
-        """The size of torch's process group."""
-        return dist.get_world_size()
-
-    def barrier(self) -> None:
-        """Wait until every rank has come here."""
-        dist.barrier()
-
-    def all_reduce(self, value: float | Tensor, op: Literal["mean", "sum", "max", "min"] = "mean") -> float | Tensor:
-        """A metric over all ranks, as `RankOps.all_reduce` gives it."""
-        if op not in _OPERATIONS:
-            raise UserError("is mean, sum, max or min", field="op", value=op)
-        self._loops.has_evaluated_share = False
-        reduced = to_reduce(value).clone()
-        dist.all_reduce(reduced, _OPERATIONS[op])
-        reduced = reduced / self.num_ranks if op == "mean" else reduced
-        result: float | Tensor = as_handed_over(value, reduced)
-        return result
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """DDP's own."""

@@ -9,7 +9,6 @@ session.load_exchange("checkpoints/exchange")
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,6 @@ from trimtab.engine import checkpoint as carried_state
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan.plan import Plan
 from trimtab.session.announcements import ControlMessages
-from trimtab.session.rank_ops import RankOps
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, gather_json, json_of, raise_together
 
@@ -34,29 +32,15 @@ _FORMAT = 4
 _SAME_WEIGHTS = 1e-9
 
 
-class ExchangeCheckpoint(RankOps):
-    """One process among ranks that keep what their exchanges carry."""
+class ExchangeCheckpoint:
+    """Keeps what one session's exchanges carry, and takes it up again."""
 
-    _step: int
-    _engine: StepEngine | None
-    _control: ControlMessages
+    def __init__(self, engine: StepEngine, control: ControlMessages, say: Callable[[str], None]) -> None:
+        """``say`` takes a line for people."""
+        self._engine, self._control, self._say = engine, control, say
 
-    @property
-    @abstractmethod
-    def in_trial(self) -> bool:
-        """Whether the present steps will be undone."""
-
-    def save_exchange(self, folder: str | Path) -> None:
-        """Keep on disk what every rank's exchange carries after this step: a file a rank.
-
-        The files of the newest whole step before it stay as well, and older ones are removed.
-
-        Every rank calls it together, between two steps, with a folder that may be each host's own or one that all
-        share. Nothing is written in a trial, whose steps are undone, nor by a single process. Raises `UserError` on
-        every rank where one of them cannot write.
-        """
-        if self._engine is None or self.in_trial:
-            return
+    def save(self, folder: str | Path, step: int) -> None:
+        """Keep on disk what every rank's exchange carries after ``step`` steps; see `Session.save_exchange`."""
         self._engine.settle()
         if self._engine.exchanger.is_mid_step or self._engine.pending_step.has_begun:
             raise UserError("comes between two steps; call it after session.step", field="session.save_exchange")
@@ -69,35 +53,29 @@ class ExchangeCheckpoint(RankOps):
             "engine": carried_state.carried(engine),
             "control": json.dumps(self._control.state_dict()),
         }
-        _on_all(group, lambda: rank_files.write(path, RankFile(self._step, group.size, group.rank), state))
-        present = (self._step, group.size)
+        _on_all(group, lambda: rank_files.write(path, RankFile(step, group.size, group.rank), state))
+        present = (step, group.size)
         before = [each for each in _whole_steps(group, path) if each < present]
         # Together, so that in a shared folder no rank removes what a faster one has begun to write of its next save.
         _on_all(group, lambda: rank_files.remove_others(path, (present, *before[:1])))
 
-    def load_exchange(self, folder: str | Path) -> None:
-        """Go on from the newest step whose files are whole: bit for bit, where there are as many ranks as there were.
+    def load(self, folder: str | Path, own_step: int) -> int:
+        """Go on from the newest step whose files are whole, and return it; see `Session.load_exchange`.
 
-        It is a step of the session's, where `load_state_dict` was called, and of the model's weights.
-
-        Of another number of ranks, or where other ranks share hosts, what the old ones held back is shared out among
-        the new, and nothing of it is lost; what schemes had learned is learned anew. Every rank calls it, after
-        `trimtab.attach` and before the first step, with the model and optimizer of that step. Raises `UserError` on
-        every rank where there is no whole step, a file is damaged, or the state is of another model or of another
-        step's weights.
+        Args:
+            folder: Where `save` wrote.
+            own_step: The session's step; 0 if no state was loaded.
         """
-        if self._engine is None:
-            return
         engine, group, path = self._engine, self._engine.group, Path(folder)
         whole = _whole_steps(group, path)
         if not whole:
             raise UserError("holds no step of which every rank's file is there", field="folder", value=str(folder))
         engine.settle()
-        fitting = [each for each in whole if self._step in (0, each[0])]
+        fitting = [each for each in whole if own_step in (0, each[0])]
         if engine.exchanger.is_mid_step or engine.pending_step.has_begun or not fitting:
             raise UserError(
                 f"comes before the first step, or with a session of step {whole[0][0]}, whose state it is; this one is"
-                f" at step {self._step}",
+                f" at step {own_step}",
                 field="session.load_exchange",
             )
         step, num_before, states = self._newest_that_fits(engine, path, fitting)
@@ -115,10 +93,10 @@ class ExchangeCheckpoint(RankOps):
             )
         if engine.plan.timetable != Plan.from_json(held[needed[0]]["plan"]).timetable:
             self._say("the plan has more links than there are: the first takes their share, until planned anew")
-        if self.is_main:
+        if group.rank == 0:
             self._control.load_state_dict(json.loads(states[0]["control"]), engine.plan)
         engine.exchanger.count_from(step)
-        self._step = step
+        return step
 
     def _newest_that_fits(
         self, engine: StepEngine, folder: Path, whole: list[tuple[int, int]]

@@ -36,13 +36,13 @@ class RankOps:
         """Whether this is rank 0, which prints, saves and reports."""
         return self.rank == 0
 
-    def _say(self, what: str) -> None:
-        """A line of rank 0's on stderr, once; quiet where there is one process."""
+    def say(self, what: str) -> None:
+        """Print a line on stderr, once, from rank 0; nothing where there is one process."""
         if self.is_main and self.num_ranks > 1 and what not in self._said:
             self._said.add(what)
             print(f"trimtab: {what}", file=sys.stderr, flush=True)
 
-    def _warn(self, what: str, /, *, on_each: bool = False) -> None:
+    def warn(self, what: str, /, *, on_each: bool = False) -> None:
         """Print a line once, also where one process trains: rank 0's, or with ``on_each`` any rank's of its own."""
         if (self.is_main or on_each) and what not in self._said:
             self._said.add(what)

@@ -14,8 +14,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal, SupportsFloat
 
 import torch
@@ -23,14 +23,13 @@ from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
-from trimtab.control.client import ControlClient, plan_of, trials_of
+from trimtab.control.client import ControlClient
 from trimtab.data.batches import Batches
 from trimtab.data.loops import Loops
 from trimtab.data.sharded_loader import Loaders
 from trimtab.engine.debug_state import DebugState, debug_state
 from trimtab.engine.exchange.consensus import PlanMismatchError
 from trimtab.engine.exchange.outcome import Outcome
-from trimtab.engine.local_sgd.state_watch import StateWatch
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.stepper import as_list, warning_of_scheduler
 from trimtab.engine.phase_timer import Phase
@@ -43,20 +42,18 @@ from trimtab.process.exit_handlers import only_in_this_process
 from trimtab.run_files.recorder import Recorder
 from trimtab.run_files.schema import OF_EVERY_EVALUATION
 from trimtab.session.announcements import ControlMessages, MessagesForAll
-from trimtab.session.dropped_steps import DropLimit, LeftOut, culprits
 from trimtab.session.exchange_checkpoint import ExchangeCheckpoint
-from trimtab.session.local_rounds import LocalRounds
+from trimtab.session.rank_ops import RankOps
 from trimtab.session.resume import ResumeState
 from trimtab.session.script_numbers import check_one_number, one_number
-from trimtab.session.step_counter import StepInTrial
-from trimtab.session.step_metrics import Rounds, metric_of, number, report_of, round_end_of, said_of
+from trimtab.session.step_counter import StepCounter, StepInTrial
+from trimtab.session.step_follow_up import StepFollowUp
+from trimtab.session.step_metrics import number
 from trimtab.session.trials import TrialRunner
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.group import Group
-from trimtab.transport.object_collectives import Read, barrier, gather_json, json_of
+from trimtab.transport.object_collectives import barrier
 
-_NAMES: Read[list[str]] = json_of(list[str])
-_LEFT_OUT: Read[LeftOut] = json_of(LeftOut)
 #: What is said of a metric that no rank has added up over all.
 _OF_SHARE = (
     "session.report() is of rank 0's share, 1 / {num_ranks} of the data, since the loop before it was over"
@@ -68,17 +65,10 @@ _OF_LAST_SHARE = (
     " added nothing up since: unless the script adds up by itself, loop over the loader itself on rank 0"
 )
 
-#: What is said once, when the first plan of local steps comes into force.
-_OF_LOCAL_STEPS = (
-    "local steps: ranks' weights differ until each round ends. Evaluate and save after a loop over session.batches,"
-    " after session.end_round() or within session.anchor(), and decide by session.all_reduce, as early stopping does;"
-    " communication.localSteps: {max: 0} forbids local steps"
-)
-
 SchedulerInterval = Literal["epoch", "step"]
 
 
-class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
+class Session:
     """Made by `trimtab.attach`; every rank has one."""
 
     def __init__(
@@ -95,8 +85,10 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
         extra_state: Sequence[Stateful | torch.optim.Optimizer] = (),
         alternating_optimizers: bool = False,
         control_client: ControlClient | None = None,
+        ranks: RankOps | None = None,
         seed: int = 0,
     ) -> None:
+        """``ranks``: what the script may ask of all ranks; None: those of ``group``."""
         self.when_closed = contextlib.ExitStack()
         """What is to be done when the session has been closed."""
         self.at_first_step: Callable[[], None] | None = None
@@ -104,13 +96,13 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
         self._model, self._optimizers = model, as_list(optimizer)
         self._scheduler, self._scheduler_interval = scheduler, scheduler_interval
         self._scale, self._extra_state = scale or LossScale(None), tuple(extra_state)
-        super().__init__(group)
-        self._recorder = recorder
-        self._left_out = LeftOut()
-        """Of this rank, as far as rank 0 does not know of them."""
+        self._group, self._ranks, self._recorder = group, ranks or RankOps(group), recorder
         self._control = ControlMessages(group, control_client)
         self._static_plan = plan
         self._engine: StepEngine | None = None
+        self._checkpoint: ExchangeCheckpoint | None = None
+        self._follow_up: StepFollowUp
+        """Where several ranks train."""
         self._trials: TrialRunner | None = None
         self._stepping = StepLifecycle(
             self._optimizers,
@@ -125,19 +117,18 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
             self._join(group, plan)
         self.is_closed = False
         """Whether `close` was called."""
-        self._rounds = Rounds(self.rank)
-        self._drop_limit = DropLimit()
-        self._step = 0
+        self._steps = StepCounter()
         loaders = Loaders(self.rank, self.num_ranks, seed)
         told = (
-            self._say,
-            self._warn,
+            self._ranks.say,
+            self._ranks.warn,
             self._trials_ended,
             self._stepping.on_next_batch,
             self.end_round,
             self._loop_left,
         )
         self._loops = Loops(loaders, self._control, *told, alternating_optimizers=alternating_optimizers)
+        self._resume = ResumeState(group, self._loops, self._ranks.warn)
         if group is not None:
             session = weakref.ref(self)
             group.tell_of_end(lambda: "" if (open_one := session()) is None else open_one._progress())
@@ -146,12 +137,21 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
             self.when_closed.callback(atexit.unregister, tell)
             recorder.starting("loading kernels, which are compiled the first time that a machine trains")
             assert self._engine is not None
+            assert self._trials is not None
+            self._follow_up = StepFollowUp(
+                self._engine,
+                self._trials,
+                ranks=self._ranks,
+                control=self._control,
+                loops=self._loops,
+                recorder=recorder,
+                phases=self._phases,
+                steps=self._steps,
+                scheduler_warning=self._scheduler_warning,
+            )
             warm_up(self._engine.flat_buffers.grad.device)
             recorder.starting("waiting for the other ranks to have their kernels ready")
-            first = self._control.receive()
-            if first is not None:
-                self._follow(first)
-            self._tell_of_local_steps()
+            self._follow_up.follow_first()
             barrier(group)
         recorder.begin()
         self._phases.lap()
@@ -169,15 +169,40 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
             stepper=self._stepping.stepper,
             messages=MessagesForAll(self._control, self._has_message),
             before_backward=lambda: self._trials.before_backward() if self._trials else None,
-            say=self._say,
+            say=self._ranks.say,
         )
-        flat_buffers = self._engine.flat_buffers
-        self._state_watch = StateWatch(flat_buffers.names, flat_buffers.parameters, self._engine.optimizers, self._say)
+        self._checkpoint = ExchangeCheckpoint(self._engine, self._control, self._ranks.say)
         self._trials = TrialRunner(self._model, self._engine, self._snapshot, self._control.trials)
 
     def _has_message(self) -> bool:
         """Return whether a message follows the step; the communication thread asks."""
-        return not self.in_trial and (self._control.is_pending or self._loops.has_news or self._left_out.num > 0)
+        return not self.in_trial and (self._control.is_pending or self._loops.has_news or self._follow_up.has_left_out)
+
+    # All ranks ----------------------------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """This process, 0 .. `num_ranks` - 1."""
+        return self._ranks.rank
+
+    @property
+    def num_ranks(self) -> int:
+        """How many processes train together."""
+        return self._ranks.num_ranks
+
+    @property
+    def is_main(self) -> bool:
+        """True on rank 0, which prints, saves and reports."""
+        return self._ranks.is_main
+
+    def barrier(self) -> None:
+        """Wait until every rank has come here."""
+        self._ranks.barrier()
+
+    def all_reduce(self, value: float | Tensor, op: Literal["mean", "sum", "max", "min"] = "mean") -> float | Tensor:
+        """Reduce a metric over all ranks, as `RankOps.all_reduce` does."""
+        self._loops.has_evaluated_share = False
+        return self._ranks.all_reduce(value, op)
 
     # What a training script reads ---------------------------------------------------------------------------------
 
@@ -194,7 +219,7 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
     @property
     def steps(self) -> int:
         """Training steps taken, trials not counted. During a trial it equals no number (`StepInTrial`)."""
-        return StepInTrial(self._step) if self.in_trial else self._step
+        return StepInTrial(self._steps.num) if self.in_trial else self._steps.num
 
     # The loop -----------------------------------------------------------------------------------------------------
 
@@ -265,9 +290,9 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
         values = {name: one_number(value, name) for name, value in metrics.items()}
         if self._loops.has_evaluated_share:
             self._loops.has_evaluated_share = False
-            self._warn(_OF_SHARE.format(num_ranks=self.num_ranks))
+            self._ranks.warn(_OF_SHARE.format(num_ranks=self.num_ranks))
         if self.is_main and (not self.in_trial or (self._trials is not None and self._trials.is_suspended)):
-            self._recorder.metric({"event": "evaluation", "step": self._step, **values})
+            self._recorder.metric({"event": "evaluation", "step": self._steps.num, **values})
 
     def debug_state(self) -> DebugState:
         """A copy of what this rank's exchange holds between two steps: residuals, and what waits or has arrived.
@@ -276,6 +301,86 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
         it by itself, also after `close`. It changes nothing and waits for nothing.
         """
         return DebugState() if self._engine is None else debug_state(self._engine)
+
+    # Rounds of local steps ----------------------------------------------------------------------------------------
+
+    def end_round(self) -> None:
+        """Bring together what ranks have trained by themselves; afterwards all have the same weights.
+
+        Every rank calls it after the same step. Loops over `batches` do, where they end or are left. Nothing happens
+        where no local step has been taken since the last exchange, or the session is closed.
+        """
+        if self._engine is not None and not self.is_closed and not self.in_trial:
+            self._follow_up.end_round()
+
+    @contextlib.contextmanager
+    def anchor(self) -> Iterator[None]:
+        """Give the model, inside, the weights with which the present round began: the same on every rank.
+
+        Any rank may enter it by itself, between two steps, to evaluate or save what all agree on. Afterwards the rank
+        has its own weights again. Where gradients are exchanged in every step it changes nothing. Float buffers stay
+        the rank's own.
+
+        Raises:
+            UserError: A backward pass has run whose step has not been taken.
+        """
+        if self._engine is None:
+            yield
+            return
+        if self._engine.pending_step.has_begun:
+            raise UserError("comes between two steps; enter it after the step", field="session.anchor")
+        with self._engine.at_anchor():
+            yield
+
+    # Checkpoints --------------------------------------------------------------------------------------------------
+
+    def epochs(self, num_epochs: int) -> Iterator[int]:
+        """Return the numbers, from 0, of the epochs to train: all ``num_epochs``, or what a loaded state leaves."""
+        return self._resume.epochs(num_epochs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return how far training has come (steps, epochs, batches), in plain numbers; the same on every rank."""
+        return self._resume.state_dict(self._steps.num)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from where `state_dict` was taken. Every rank calls it; what counts is rank 0's ``state``.
+
+        Weights, optimizer and scheduler are the script's to load.
+
+        Raises:
+            UserError: A step has been taken or a loop has begun, or this is no such state.
+        """
+        self._steps.go_to(self._resume.load_state_dict(state, self._steps.num))
+        if self._engine is not None:
+            self._engine.resume_at(self._steps.num)
+
+    def save_exchange(self, folder: str | Path) -> None:
+        """Keep on disk what every rank's exchange carries after this step: a file a rank.
+
+        The files of the newest whole step before it stay as well, and older ones are removed. Every rank calls it
+        together, between two steps, with a folder that may be each host's own or one that all share. Nothing is
+        written in a trial, whose steps are undone, nor by a single process.
+
+        Raises:
+            UserError: One of the ranks cannot write; raised on every rank.
+        """
+        if self._checkpoint is not None and not self.in_trial:
+            self._checkpoint.save(folder, self._steps.num)
+
+    def load_exchange(self, folder: str | Path) -> None:
+        """Go on from the newest step whose files are whole: bit for bit, where there are as many ranks as there were.
+
+        It is a step of the session's, where `load_state_dict` was called, and of the model's weights. Of another
+        number of ranks, or where other ranks share hosts, what the old ones held back is shared out among the new, and
+        nothing of it is lost; what schemes had learned is learned anew. Every rank calls it, after `trimtab.attach`
+        and before the first step, with the model and optimizer of that step.
+
+        Raises:
+            UserError: There is no whole step, a file is damaged, or the state is of another model or of another
+                step's weights; raised on every rank.
+        """
+        if self._checkpoint is not None:
+            self._steps.go_to(self._checkpoint.load(folder, self._steps.num))
 
     def close(self) -> None:
         """Undo a trial that was left, write out what is pending, leave the group and let go of the model."""
@@ -296,7 +401,7 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
 
     def _tell_of_share(self) -> None:
         if self._loops.has_evaluated_share:
-            self._warn(_OF_LAST_SHARE.format(num_ranks=self.num_ranks))
+            self._ranks.warn(_OF_LAST_SHARE.format(num_ranks=self.num_ranks))
 
     # After a step -------------------------------------------------------------------------------------------------
 
@@ -305,125 +410,34 @@ class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
         if self.at_first_step is not None:
             self.at_first_step()
             self.at_first_step = None
-        dropped_by = "" if outcome is None else self._after_exchange(outcome)
+        dropped_by = "" if outcome is None else self._follow_up.after_exchange(outcome)
         if self._scheduler is not None and self._scheduler_interval == "step":
             self._scheduler.step()
         if outcome is not None:
-            self._after_step(outcome, loss, scale, dropped_by)
+            self._follow_up.after_step(outcome, loss, scale, dropped_by)
             return
         self._recorder.metric(self._metric_without_exchange(number(loss), self._phases.lap()))
         self._loops.stepped(in_trial=False)
-        self._step += 1
+        self._steps.count()
 
     def _progress(self) -> str:
-        return f"{self._step} training steps taken"
+        return f"{self._steps.num} training steps taken"
 
     def _metric_without_exchange(self, loss: float | None, phases: dict[Phase, float]) -> dict[str, Any]:
-        return {"step": self._step, "loss": loss, "step_seconds": sum(phases.values())}
+        return {"step": self._steps.num, "loss": loss, "step_seconds": sum(phases.values())}
 
-    def _after_exchange(self, outcome: Outcome) -> str:
-        """Say what was wrong with it, and set right what it found.
-
-        Returns the ranks and parameters whose gradients were not finite; empty where all were.
-        """
-        names = [[] if rank != self.rank else list(outcome.non_finite[:5]) for rank in range(self.num_ranks)]
-        if outcome.non_finite:
-            print(f"rank {self.rank}, step {self._step}: {said_of(outcome)}", flush=True)
-        if outcome.non_finite and outcome.is_finite and not self.is_main and not self.in_trial:
-            self._left_out = self._left_out.with_one(outcome.non_finite)
-        if outcome.consensus is not None and not outcome.consensus.finite:
-            assert self._group is not None
-            names = gather_json(self._group, names[self.rank], _NAMES)
-        if outcome.consensus is not None and outcome.consensus.weights == "rounding":
-            assert self._engine is not None
-            self._say("weights differ by rounding, as on unlike processors: rank 0's are sent to all now and then")
-            self._engine.align_weights()
-        return culprits(names)
-
-    def _after_step(self, outcome: Outcome, loss: Tensor | float | None, scale: float | None, dropped_by: str) -> None:
-        phases = self._phases.lap()
-        assert self._engine is not None
-        is_barred = self._control.offers_rounds and not self._state_watch.allows_rounds()
-        steps_per_epoch = 0 if is_barred else self._loops.num_steps
-        report = report_of(outcome, self.plan, self._step, phases, scale, loss, steps_per_epoch=steps_per_epoch)
-        before = self._rounds.add(report, outcome.consensus)
-        self._engine.exchanger.report_loss(self._rounds.loss)
-        if self.is_main:
-            view, in_trial = self._control.view, self.in_trial
-            self._recorder.metric(metric_of(report, outcome, phases, view, in_trial=in_trial, dropped_by=dropped_by))
-        self._loops.stepped(in_trial=self.in_trial)
-        if self._trials is not None and self._trials.is_active:
-            self._trials.observe(None if report.plan.local_steps else before, report)
-            return
-        self._step += 1
-        if outcome.consensus is not None:
-            self._loops.exchanged(self._engine.exchanger.own_squared_norm)
-        self._drop_limit.add(
-            dropped=bool(dropped_by) or not report.finite, by=dropped_by, is_scaling=(scale or 1.0) > 1
-        )
-        self._control.profile(self._engine.profile(report.step, outcome, report.loss))
-        self._recorder.traces(self._engine.drain_traces())
-        self._follow_rank_0(outcome)
-        self._control.step(before, self._loops.num_steps_left, ends_round=self._rounds.has_ended)
-
-    def _end_round(self) -> None:
-        assert self._engine is not None
-        if (outcome := self._engine.end_round()) is not None:
-            self._after_exchange(outcome)
-            self._recorder.metric(round_end_of(outcome, self.plan, self._step, self._phases.lap()))
-            before = self._rounds.end_early(outcome.consensus)
-            self._follow_rank_0(outcome)
-            self._control.loop_ended(before)
+    def _trials_ended(self, have_begun: bool) -> None:
+        self._follow_up.trials_ended(have_begun)
 
     def _loop_left(self) -> None:
-        """A loop was left by ``break``, on every rank, or by an exception, on this one: that goes on to be told."""
+        """Tell what goes on where a loop was left by ``break``, on every rank, or by an exception, on this one."""
         try:
             self.end_round()
         except (CommunicationError, PlanMismatchError) as error:
-            self._warn(f"this rank has left its loop, and others have not ({error})", on_each=True)
+            self._ranks.warn(f"this rank has left its loop, and others have not ({error})", on_each=True)
 
-    def _follow_rank_0(self, outcome: Outcome) -> None:
-        if outcome.consensus is not None and outcome.consensus.has_message:
-            assert self._group is not None
-            if problem := self._loops.compare(self._group):
-                self._recorder.decision({"record": "data", "time": round(self._recorder.now, 4), "problem": problem})
-            self._tell_what_was_left_out(self._group)
-            if message := self._control.receive():
-                self._follow(message)
-
-    def _tell_what_was_left_out(self, group: Group) -> None:
-        """Have rank 0 record the local steps that others have left out; of its own it has a line each."""
-        own, self._left_out = self._left_out, LeftOut()
-        told = gather_json(group, asdict(own), _LEFT_OUT)
-        if num := sum(each.num for each in told):
-            by = culprits([list(each.names) for each in told])
-            self._recorder.metric({"event": "left out", "step": self._step - 1, "steps": num, "by": by})
-
-    # Rank 0's messages --------------------------------------------------------------------------------------------
-
-    def _follow(self, message: dict[str, Any]) -> None:
-        assert self._engine is not None
-        assert self._trials is not None
-        if "adopt" in message:
-            self._engine.plans.adopt(plan_of(message), self._step)
-            self._tell_of_local_steps()
-            self._rounds.restart()
-        elif self._loops.agree_on_trials(self._engine.group, self._trials, *trials_of(message)):
-            if self._scheduler is None and (warning := warning_of_scheduler(self._optimizers, self._extra_state)):
-                self._say(warning)
-        else:
-            self._trials_ended(False)
-
-    def _tell_of_local_steps(self) -> None:
-        if self.plan.local_steps > 1:
-            self._say(_OF_LOCAL_STEPS)
-
-    def _trials_ended(self, have_begun: bool) -> None:
-        """The next step is one of training; trials that were to begin, and did not, are told of."""
-        self._phases.lap()
-        self._rounds.restart()
-        if not have_begun:
-            self._control.trials([])
+    def _scheduler_warning(self) -> str:
+        return "" if self._scheduler is not None else warning_of_scheduler(self._optimizers, self._extra_state)
 
     def _snapshot(self) -> Snapshot:
         def others() -> list[Stateful | torch.optim.Optimizer]:

@@ -1,4 +1,4 @@
-"""What `Session.steps` is during a trial: a step without a number of its own.
+"""How many training steps a session has taken, and what `Session.steps` is during a trial.
 
 A loop asks things like ``if session.steps % 100 == 0: evaluate()``. During a trial the number of steps stands still, so
 that such a condition would hold again at every step of it.
@@ -7,6 +7,21 @@ that such a condition would hold again at every step of it.
 from __future__ import annotations
 
 from typing import Any
+
+
+class StepCounter:
+    """Counts the training steps of one session; those of trials are none."""
+
+    def __init__(self) -> None:
+        self.num = 0
+
+    def count(self) -> None:
+        """Count one more."""
+        self.num += 1
+
+    def go_to(self, num: int) -> None:
+        """Go on from ``num`` steps."""
+        self.num = num
 
 
 class StepInTrial(int):
