@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from trimtab.kernels.chunked_tensor import ChunkedTensor, FlatGrad
-from trimtab.kernels.compact_result import CompactResult
-from trimtab.kernels.tail import Tail
+from trimtab.kernels.results import CompactResult, Tail
 
 __all__ = [
     "ChunkedTensor",

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from trimtab.kernels import block_layout, block_loops, loops
-from trimtab.kernels.compact_result import CompactResult
 from trimtab.kernels.loops import STREAM_FROM_BYTES, Floats, Indices, WholeNumbers
-from trimtab.kernels.tail import Tail
+from trimtab.kernels.results import CompactResult, Tail
 
 
 def scale_into(source: Tensor, target: Tensor, scale: float) -> None:
@@ -57,7 +56,7 @@ def accumulate(grad: Tensor, residual: Tensor, next_residual: Tensor) -> float:
 
 
 def tail(acc: Tensor, threshold: float) -> Tail:
-    """See `trimtab.kernels.tail`."""
+    """See `trimtab.kernels.results`."""
     count, total, squares, largest = loops.tail(_array(acc), np.float32(threshold))
     return Tail(int(count), total, squares, float(largest))
 

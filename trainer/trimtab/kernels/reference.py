@@ -9,8 +9,7 @@ from torch import Tensor
 from trimtab_api.catalogue.wires import VALUES_PER_BLOCK
 
 from trimtab.kernels import block_layout
-from trimtab.kernels.compact_result import CompactResult
-from trimtab.kernels.tail import Tail
+from trimtab.kernels.results import CompactResult, Tail
 
 
 def scale_into(source: Tensor, target: Tensor, scale: float) -> None:
@@ -53,7 +52,7 @@ def accumulate(grad: Tensor, residual: Tensor, next_residual: Tensor) -> float:
 
 
 def tail(acc: Tensor, threshold: float) -> Tail:
-    """See `trimtab.kernels.tail`."""
+    """See `trimtab.kernels.results`."""
     magnitudes = acc.abs()
     over = magnitudes[magnitudes >= threshold].double()
     return Tail(over.numel(), float(over.sum()), float(over.square().sum()), float(over.max()) if over.numel() else 0.0)

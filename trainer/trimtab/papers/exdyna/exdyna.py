@@ -2,7 +2,7 @@
 
 Partitions do not overlap, so the selections add up to k whatever the number of ranks: nothing builds up. They take
 turns (rank r has partition (t + r) mod N at step t) and are balanced by what was selected in them
-(`exdyna_partitions`); one threshold serves all ranks, scaled by what it achieved (`exdyna_threshold`).
+(`partitions`); one threshold serves all ranks, scaled by what it achieved (`selection`).
 
 The paper gathers counts, then indices padded to the largest count, then all-reduces values. Messages here tell their
 own length, so counts travel with the indices and no padding is sent: log2 N fewer messages than its four phases, and
@@ -22,8 +22,7 @@ from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
 from trimtab.collectives.sparse_parts import mean_at
 from trimtab.papers.exdyna.partitions import Partitions, imbalance
-from trimtab.papers.exdyna.selection import PartSelection, select_over, within_quota
-from trimtab.papers.exdyna.threshold import RULES, SMALLEST, mean_of
+from trimtab.papers.exdyna.selection import RULES, SMALLEST, PartSelection, mean_of, select_over, within_quota
 from trimtab.sparsifiers.topk import kth_largest
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
-from trimtab.papers.spardl.all_gather import JobConnection, bruck, recursive_doubling
+from trimtab.papers.spardl.all_gather import SagShare, SummedBlock, bruck, of_largest_overlap, recursive_doubling
 from trimtab.papers.spardl.reduce_scatter import Bag, Blocks, BlockSelector, last_bag, spar_reduce_scatter
 from trimtab.papers.spardl.residual_log import ResidualLog
-from trimtab.papers.spardl.sag_share import SagShare, of_largest_overlap
 from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
@@ -115,7 +114,7 @@ class SparDL(Collective):
             collective_seconds=timer.collective_seconds,
         )
 
-    def _join(self, exchange: Exchange, selecting: BlockSelector, transport: Transport, vote: Tensor) -> JobConnection:
+    def _join(self, exchange: Exchange, selecting: BlockSelector, transport: Transport, vote: Tensor) -> SummedBlock:
         """Select in the block that this rank holds the sum of, and add it up over the teams."""
         blocks, log = selecting.blocks, selecting.log
         first, most = blocks.start(self._number), blocks.elements(self._number)

@@ -1,4 +1,4 @@
-"""What one fused pass returns."""
+"""What the fused pass and the counting pass return."""
 
 from __future__ import annotations
 
@@ -26,3 +26,21 @@ class CompactResult:
     def overflowed(self) -> bool:
         """Whether elements that reached the threshold were left behind for want of capacity."""
         return self.num_over > self.indices.numel()
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The magnitudes |acc| that reach a threshold; NaN reaches none."""
+
+    count: int
+    total: float
+    """Their sum, in float64."""
+    squares: float
+    """The sum of their squares, in float64."""
+    largest: float
+    """0 where there are none."""
+
+    @property
+    def mean(self) -> float:
+        """0 where there are none."""
+        return self.total / max(1, self.count)
