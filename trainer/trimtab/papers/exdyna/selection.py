@@ -39,7 +39,7 @@ class PartSelection:
     values: Tensor
     """float32 [m]: acc at the indices."""
     num_over: int
-    """Elements of the partition that reach the threshold, whether selected or not."""
+    """Elements of the partition that reach the threshold, selected or not."""
     squared_norm_before: float
     """Sum of squares of acc."""
     squared_norm_after: float
@@ -47,9 +47,15 @@ class PartSelection:
 
 
 def select_over(exchange: Exchange, span: tuple[int, int], threshold: float, capacity: int) -> PartSelection:
-    """Select what reaches the threshold in ``span`` of the buffer, the first ``capacity`` of it.
+    """Select the elements that reach the threshold in ``span`` of the buffer (Algorithm 4).
 
     ``exchange.next_residual`` becomes acc with the selection zeroed.
+
+    Args:
+        exchange: The buffer.
+        span: First element of the partition, and its end.
+        threshold: Smallest magnitude that is selected.
+        capacity: Most elements to select; the first ones are taken.
     """
     first, end = span
     nothing = exchange.out.new_empty(0)
@@ -84,9 +90,15 @@ def within_quota(
     selector: Selector,
     key: tuple[int, int],
 ) -> PartSelection:
-    """The selection where about ``quota`` elements reached the threshold, else what ``selector`` takes in ``span``.
+    """Return the selection if about ``quota`` elements reached the threshold; else select anew in ``span``.
 
-    ``key`` is what it keeps its state by.
+    Args:
+        exchange: The buffer.
+        span: First element of the partition, and its end.
+        selection: Result of `select_over`.
+        quota: Elements to select in the partition.
+        selector: Selects anew.
+        key: Key of the selector's state.
     """
     first, end = span
     least, most = (1 - TOLERANCE) * quota, (1 + TOLERANCE) * quota
@@ -108,7 +120,7 @@ def within_quota(
 
 
 def scale_as_published(selected: int, k: int) -> float:
-    """Algorithm 5: by 0.5% up or down, and by a quarter of that up where the count is within 10%."""
+    """Return the factor of Algorithm 5: 0.5% up or down, or a quarter of that up if the count is within 10%."""
     ratio = selected / k
     if ratio > TOLERATED:
         return 1 + STEP
@@ -116,7 +128,7 @@ def scale_as_published(selected: int, k: int) -> float:
 
 
 def scale_by_count(selected: int, k: int) -> float:
-    """(k'/k)^0.1, within 5%: a count that is twice too large moves the threshold at once by as much as may be."""
+    """Return (k'/k)^0.1, within 5%: a count that is twice too large moves the threshold at once by the most."""
     return min(MOST_SCALE, max(LEAST_SCALE, math.pow(selected / k, POWER)))
 
 
@@ -129,5 +141,5 @@ RULES: dict[str, Callable[[int, int], float]] = {
 
 
 def mean_of(thresholds: list[float]) -> float:
-    """What ranks that selected by different thresholds take for one: their geometric mean, `SMALLEST` at least."""
+    """Return the geometric mean of the ranks' thresholds, at least `SMALLEST`."""
     return math.exp(sum(math.log(max(SMALLEST, each)) for each in thresholds) / len(thresholds))

@@ -1,12 +1,12 @@
 """Spar-All-Gather: the ranks of d teams that hold the sum of the same block add theirs up (SparDL, section 3.3).
 
-What the sum has beyond the L largest is dropped on all of those ranks alike. Where a later sum may have the element
-again, each gives back its share of what was dropped; else every rank has the element in its residual as it was, which
-is the same in all. Pairs count from the block's first element.
+All of these ranks drop alike what the sum has beyond the L largest. If a later sum may have the element again, each
+gives back its share of what was dropped. Else every rank has the element in its residual as it was. Pairs count from
+the block's first element.
 
-How much of a block each team sends in B-SAG is SparDL's h, found while training (Algorithm 2). d teams send h elements
-each of the same block; where they select alike, fewer than d h are left of the sum, which should hold L. So h lies
-between L / d and L, and follows the number of elements that the last sum had.
+In B-SAG each team sends SparDL's h elements of a block, found while training (Algorithm 2). If teams select alike,
+fewer than d h elements are left of the sum, which should hold L. So h lies between L / d and L, and follows the number
+of elements that the last sum had.
 """
 
 from __future__ import annotations
@@ -46,9 +46,18 @@ class SummedBlock:
 def recursive_doubling(
     teams: Transport, pairs: Pairs, vote: Tensor, most: int, give_back: GiveBack, rounded: Rounded, wire: str
 ) -> SummedBlock:
-    """R-SAG, for d = 2^i: pairs of teams at doubling distance exchange all they have, and keep ``most`` each time.
+    """Add up a block by R-SAG, for d = 2^i: pairs of teams at doubling distance exchange all they have.
 
-    ``teams`` are the ranks that hold the block, one a team. After a round twice as many hold the same sum.
+    After a round twice as many ranks hold the same sum.
+
+    Args:
+        teams: The ranks that hold the block, one a team.
+        pairs: This rank's sum of the block.
+        vote: float32 [v], added up along the way.
+        most: L: elements that are kept after each round.
+        give_back: Takes this rank's share of what was dropped.
+        rounded: Rounds pairs for sending.
+        wire: Value format.
     """
     num_merged = pairs.values.numel()
     for round in range(chain_length(teams.size)):
@@ -65,7 +74,10 @@ def recursive_doubling(
 
 
 def bruck(teams: Transport, pairs: Pairs, vote: Tensor, most: int, rounded: Rounded, wire: str) -> SummedBlock:
-    """B-SAG, for any d: Bruck's all-gather of what each team has, added in the teams' order, of which ``most`` stay."""
+    """Add up a block by B-SAG, for any d: Bruck's all-gather of what each team has, added in the teams' order.
+
+    Arguments are those of `recursive_doubling`; ``most`` elements of the sum are kept.
+    """
     message = pack(vote, index_code.encode(pairs.indices), rounded(pairs, 1)[0])
     messages, num_messages = all_gather(teams, message)
     parts = [unpack(each, vote.numel(), wire) for each in messages]
@@ -76,29 +88,29 @@ def bruck(teams: Transport, pairs: Pairs, vote: Tensor, most: int, rounded: Roun
 
 @dataclass(frozen=True)
 class SagShare:
-    """h and its next step as shares of L, which a change of ratio, of fusion plan or of ranks leaves as they are."""
+    """h and its next step as shares of L, so that they survive a change of ratio, of fusion plan or of ranks."""
 
     share: float
     """h / L, between 1 / d and 1."""
     step: float
-    """What is added to it after the next sum; at most the width of that range, in either direction."""
+    """Added to the share after the next sum; at most the width of its range, in either direction."""
     has_agreed: bool = False
-    """Whether the last sum called for a step in the direction of the one before: on the second, the step doubles."""
+    """True if the last sum called for a step in the same direction as the one before; a second doubles the step."""
 
     @classmethod
     def of_teams(cls, d: int) -> SagShare:
-        """Where training begins: h = L / d, as if no two teams selected alike."""
+        """Return the share that training begins with: h = L / d, as if no two teams selected alike."""
         return cls(1 / d, _FIRST_STEP * (d - 1) / d)
 
     def elements(self, most: int) -> int:
-        """h, of which L is ``most``: at least one."""
+        """Return h for L = ``most``: at least one."""
         return max(1, round(self.share * most))
 
     def after(self, num_merged: int, most: int, d: int) -> SagShare:
-        """What is next, when the sum over ``d`` teams had ``num_merged`` elements and should have ``most``, L.
+        """Return the next share, after a sum over ``d`` teams that had ``num_merged`` elements (Algorithm 2).
 
-        As in Algorithm 2 the step changes its sign, and halves, where the sum grew past L by a step upwards or fell
-        short of it by one downwards; the paper's text says the opposite.
+        The sum should have ``most`` elements, L. As in Algorithm 2 the step changes its sign, and halves, if the sum
+        grew past L by a step upwards or fell short of it by one downwards; the paper's text says the opposite.
         """
         step, has_agreed = self.step, False
         if (num_merged > most) != (step > 0):
@@ -113,7 +125,7 @@ class SagShare:
 def of_largest_overlap(
     held: Mapping[tuple[int, int], SagShare], ranges: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], SagShare]:
-    """For each of the new ``ranges``, what was held of the old range that shares most elements with it, if any."""
+    """Return for each of the new ``ranges`` the share of the old range that overlaps it most, if any does."""
 
     def overlap(one: tuple[int, int], other: tuple[int, int]) -> int:
         return min(one[1], other[1]) - max(one[0], other[0])
