@@ -56,7 +56,7 @@ def accumulate(grad: Tensor, residual: Tensor, next_residual: Tensor) -> float:
 
 
 def tail(acc: Tensor, threshold: float) -> Tail:
-    """See `trimtab.kernels.results`."""
+    """See `trimtab.kernels.tail`."""
     count, total, squares, largest = loops.tail(_array(acc), np.float32(threshold))
     return Tail(int(count), total, squares, float(largest))
 

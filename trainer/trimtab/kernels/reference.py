@@ -52,7 +52,7 @@ def accumulate(grad: Tensor, residual: Tensor, next_residual: Tensor) -> float:
 
 
 def tail(acc: Tensor, threshold: float) -> Tail:
-    """See `trimtab.kernels.results`."""
+    """See `trimtab.kernels.tail`."""
     magnitudes = acc.abs()
     over = magnitudes[magnitudes >= threshold].double()
     return Tail(over.numel(), float(over.sum()), float(over.square().sum()), float(over.max()) if over.numel() else 0.0)

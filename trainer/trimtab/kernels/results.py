@@ -1,4 +1,4 @@
-"""What the fused pass and the counting pass return."""
+"""Results of the fused pass and of the counting pass."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CompactResult:
 
     @property
     def overflowed(self) -> bool:
-        """Whether elements that reached the threshold were left behind for want of capacity."""
+        """True if elements that reached the threshold were left behind for want of capacity."""
         return self.num_over > self.indices.numel()
 
 
@@ -34,13 +34,13 @@ class Tail:
 
     count: int
     total: float
-    """Their sum, in float64."""
+    """Sum of these magnitudes, in float64."""
     squares: float
-    """The sum of their squares, in float64."""
+    """Sum of their squares, in float64."""
     largest: float
-    """0 where there are none."""
+    """0 if there are none."""
 
     @property
     def mean(self) -> float:
-        """0 where there are none."""
+        """0 if there are none."""
         return self.total / max(1, self.count)
