@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from kit.mentions import defines
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "walkthrough.md"
@@ -20,22 +21,6 @@ def mentions(text: str) -> list[tuple[str, str]]:
         else:
             found.append((path, token))
     return found
-
-
-def defines(body: list[ast.stmt], name: str) -> bool:
-    """Whether statements define or import a dotted name: a function, a class, a variable, or one of a class's own."""
-    first, _, rest = name.partition(".")
-    for statement in body:
-        match statement:
-            case ast.ClassDef(name=found) if found == first:
-                return not rest or defines(statement.body, rest)
-            case ast.FunctionDef(name=found) | ast.AsyncFunctionDef(name=found) if found == first:
-                return not rest
-            case ast.AnnAssign(target=ast.Name(id=found)) if found == first:
-                return not rest
-            case ast.Assign(targets=[ast.Name(id=found)]) if found == first:
-                return not rest
-    return False
 
 
 def is_there(path: str, name: str) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kit.examples import examples
 from kit.in_process import Ranks
 from trimtab.papers.exdyna.partitions import BLOCK_MULTIPLE, MAX_BLOCKS, Partitions, block_size, imbalance
-from trimtab.papers.exdyna.threshold import RULES, mean_of
+from trimtab.papers.exdyna.selection import RULES, mean_of
 from trimtab.plan.plan import Plan
 
 SIZES = st.integers(1, 12)

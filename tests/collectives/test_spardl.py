@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from kit.in_process import InProcess, Ranks
 from torch import Tensor
 from trimtab.collectives import create
+from trimtab.papers.spardl.all_gather import SagShare, of_largest_overlap
 from trimtab.papers.spardl.residual_log import ResidualLog
-from trimtab.papers.spardl.sag_share import SagShare, of_largest_overlap
 from trimtab.plan.plan import Plan
 from trimtab.transport.group import Group
 from trimtab.wire.pairs import Pairs, added, strongest

@@ -1,6 +1,6 @@
-"""How N gradients become one mean: one file per scheme, over the primitives of `trimtab.transport`.
+"""Collectives: how N gradients become one mean. One file per scheme, over the primitives of `trimtab.transport`.
 
-`create` makes a scheme by name, `names` lists them. What there is stands in the catalogue.
+`create` makes a scheme by name, `names` lists them. The catalogue describes them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,19 @@ _HOMES = {"CommunicationError": "trimtab.transport.base", "Group": "trimtab.tran
 
 
 def names() -> tuple[str, ...]:
-    """Every scheme's name."""
+    """Return the names of all collectives."""
     return catalogue.collectives.names()
 
 
 def create(spec: str, group: Group) -> Collective:
-    """The scheme that ``spec`` names, on the ranks of ``group``.
+    """Create the collective that ``spec`` names.
 
-    Raises `UserError` where it is not known, has no such option, or does not run on so many ranks, or on their hosts.
+    Args:
+        spec: Name and options, as in a job file: ``spardl:teams=2``.
+        group: The ranks that exchange.
+
+    Raises:
+        UserError: The collective or an option is unknown, or it does not run on so many ranks or on their hosts.
     """
     canonical = catalogue.collectives.canonical(spec)
     is_within_hosts = catalogue.per_host(canonical) > 1
@@ -57,7 +62,7 @@ def create(spec: str, group: Group) -> Collective:
 
 
 def __getattr__(name: str) -> Any:
-    """The interface, imported when it is first asked for."""
+    """Import a name of the interface on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES.get(name, "trimtab.collectives.base")), name)

@@ -1,7 +1,7 @@
-"""All-gather of sparse pairs: every rank sends its own selection to all, and each sums what it got.
+"""All-gather of sparse pairs: every rank sends its own selection to all, and each sums what it receives.
 
-Cost: log2 N alpha + 2 M c (N-1) beta (Flexible Communication, section 3-D); coded indices bring the 2
-down to 1.3 at c = 1%.
+Cost: log2 N alpha + 2 M c (N-1) beta (Flexible Communication, section 3-D). Coded indices reduce the factor 2 to 1.3 at
+c = 1%.
 """
 
 from __future__ import annotations
@@ -36,23 +36,29 @@ class Coded(Prepared):
     values: Tensor
     """uint8: the values in the format in which they cross."""
     squared_norm_after: float
-    """That of the residual, with what rounding took."""
+    """Squared norm of the new residual, rounding errors included."""
     timer: LapTimer
 
 
 class AllGather(Collective):
     """Every rank clears its own selection from its residual; the update is the mean of all selections.
 
-    Of values that are rounded it keeps what that takes.
+    A rank keeps the rounding errors of its own values.
     """
 
     def __init__(self, group: Group, *, rounds: str = "bruck") -> None:
-        """``rounds``: ``bruck``, or ``doubling``: recursive doubling, as TopkA is published."""
+        """Make the scheme.
+
+        Args:
+            group: The ranks that exchange.
+            rounds: ``bruck``, or ``doubling`` for recursive doubling, as TopkA is published.
+        """
         super().__init__(group)
         self._all_gather = doubling_all_gather if rounds == "doubling" else all_gather
         index_code.warm_up()
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Coded:
+        """Select, and code indices and values."""
         assert selector is not None, "all-gather sends a selection"
         timer = LapTimer(exchange.out.device)
         selected = selector.compress(
@@ -68,6 +74,7 @@ class AllGather(Collective):
         return Coded(selected.squared_norm_before, selected, coded, values, after, timer)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        """Gather all ranks' selections, and add them in rank order."""
         assert isinstance(prepared, Coded)
         selected, timer, num_bytes = prepared.selected, prepared.timer, transport.num_bytes
         timer.resume()

@@ -1,7 +1,7 @@
 """AR-Topk: one rank's selection is all-reduced (Flexible Communication, Algorithm 1).
 
-The leader broadcasts its indices; every rank sends its own accumulated gradient at those, and clears only those from
-its residual, so what a rank would have chosen itself waits for its turn. Cost: equations 4a (ring) and 4b (tree), less
+The leader broadcasts its indices. Every rank sends its own accumulated gradient at these, and clears only these from
+its residual. What a rank would have selected itself waits until it leads. Cost: equations 4a (ring) and 4b (tree), less
 what coding saves of the indices.
 
 STAR is CLT-k (ScaleCom, arXiv 2104.11125), which has no name of its own here: what it adds, a low-pass filter of the
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Candidates(Prepared):
-    """This rank's own selection, where it may lead."""
+    """A rank's own selection, if it may lead."""
 
     selected: Selected | None
     indices: Tensor | None
-    """uint8: those of the selection, coded."""
+    """uint8: the selection's indices, coded; None while several ranks may still lead."""
     timer: LapTimer
 
 
@@ -47,13 +47,20 @@ class ArTopk(Collective):
     """
 
     def __init__(self, group: Group, *, election: str, shape: str) -> None:
-        """``election`` is ``star`` or ``var``, ``shape`` that of the all-reduce, ``ring`` or ``tree``."""
+        """Make the scheme.
+
+        Args:
+            group: The ranks that exchange.
+            election: How the leader is chosen: ``star`` (round robin) or ``var`` (largest norm of the selection).
+            shape: Shape of the all-reduce: ``ring`` or ``tree``.
+        """
         super().__init__(group)
         index_code.warm_up()
         self._elect = election == "var"
         self._shape = shape
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Candidates:
+        """Select on ranks that may lead; only accumulate on the others."""
         assert selector is not None, "AR-Topk sends a selection"
         timer = LapTimer(exchange.out.device)
         if self._elect or self._leader_in_turn(exchange) == self.group.rank:
@@ -70,6 +77,7 @@ class ArTopk(Collective):
         return Candidates(before, selected, coded, timer)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        """Broadcast the leader's indices, and all-reduce the values there."""
         assert isinstance(prepared, Candidates)
         residual, timer, selected = exchange.next_residual, prepared.timer, prepared.selected
         num_bytes, num_messages = transport.num_bytes, 0
@@ -114,7 +122,11 @@ class ArTopk(Collective):
 
 
 def _elected(transport: Transport, selected: Selected) -> tuple[int, int]:
-    """The rank whose selection has the largest norm (the lowest of equals), and the messages it took to agree."""
+    """Elect the rank whose selection has the largest norm; the lowest rank among equals.
+
+    Returns:
+        The leader, and the messages of the longest chain.
+    """
     norm = torch.linalg.vector_norm(selected.values).view(1)
     norms, num_messages = all_gather(transport, norm.view(torch.uint8))
     return int(torch.cat(norms).view(torch.float32).argmax().item()), num_messages

@@ -1,6 +1,7 @@
-"""The one interface that every collective implements: per buffer, in two parts, conserving.
+"""The one interface of all collectives: each exchanges a buffer in two parts and conserves it.
 
-The law, with ``acc = residual + gradient`` on each of the N ranks, per element and within float32 rounding::
+The conservation law, with ``acc = residual + gradient`` on each of the N ranks, per element and within float32
+rounding::
 
     sum over ranks of acc  ==  N * update  +  sum over ranks of the new residual
 
@@ -45,32 +46,32 @@ class Exchange:
     In one piece for a dense scheme.
     """
     residual: Tensor
-    """What error feedback has held back so far; read only."""
+    """The residual of error feedback; read only."""
     next_residual: Tensor
-    """Where the new residual is written; becomes current when the exchange is committed."""
+    """Receives the new residual, which becomes current when the exchange is committed."""
     out: Tensor
-    """Where the mean update is written, bit-identical on every rank."""
+    """Receives the mean update, bit-identical on every rank."""
     segments: Sequence[int]
     """Offsets of the tensors in the buffer, from 0 to n; a sparse scheme selects in each segment by itself.
 
-    ``(0, n)``, one segment, is selection behind fusion.
+    ``(0, n)``, one segment, selects per bucket.
     """
     k: Sequence[int]
     """Elements to select in each segment."""
     step: int
-    """Step number, the same on every rank (whose turn it is, where a scheme takes turns)."""
+    """Step number, the same on every rank; it decides whose turn it is if a scheme takes turns."""
     start: int = 0
-    """Offset of the buffer in the flat buffers: the key of any state a scheme keeps."""
+    """Offset of the buffer in the flat buffers; the key of a scheme's carried state."""
     wire: str = "float32"
-    """The format in which values cross, one of those in the scheme's row; sums are float32 in each."""
+    """Value format in which values are sent, one of those in the scheme's row; sums are float32 in each."""
 
 
 @dataclass(frozen=True)
 class Prepared:
     """A compressed buffer; a scheme's own subclass holds what is to be sent.
 
-    `run` may use the tensors that its fields hold, directly or in dataclasses, lists, tuples and dictionaries: those
-    cross from the stream that compressed to the one that communicates.
+    `Collective.run` may use the tensors in its fields, directly or in dataclasses, lists, tuples and dictionaries:
+    these pass from the stream that compressed to the one that communicates.
     """
 
     squared_norm_before: float
@@ -79,10 +80,10 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Exchanged:
-    """What one exchange of one buffer did on this rank."""
+    """Result of one buffer's exchange on this rank."""
 
     sent: Tensor | None
-    """int32 [m]: where the residual of this rank was cleared, wholly or in part, by offset in the buffer.
+    """int32 [m]: offsets in the buffer at which this rank's residual was cleared, wholly or in part.
 
     None: everywhere.
     """
@@ -95,18 +96,18 @@ class Exchanged:
     num_bytes: int
     """Bytes this rank really sent."""
     num_messages: int
-    """Messages on the longest chain of this exchange, the multiplier of the latency alpha."""
+    """Messages on the longest chain of the exchange, the multiplier of the latency alpha."""
     vote: Tensor
-    """float32 [m]: the element-wise sum over ranks of the votes that travelled along, the same bits on every rank.
+    """float32 [m]: element-wise sum over ranks of the votes that travelled along, the same bits on every rank.
 
     As `Handle.wait` returns it, it lies on the CPU.
     """
     compress_seconds: float
-    """Selection, packing and unpacking on this rank."""
+    """Seconds of selection, packing and unpacking on this rank."""
     collective_seconds: float
-    """Sending and waiting on this rank."""
+    """Seconds of sending and waiting on this rank."""
     figures: Mapping[str, float] = field(default_factory=dict)
-    """What the scheme measured of itself, by name: each is recorded as its mean over the buffers of a step."""
+    """The scheme's own metrics by name; each is recorded as its mean over the buffers of a step."""
 
 
 class Handle:
@@ -121,54 +122,71 @@ class Handle:
         """When the buffer began to be compressed and was, and when its exchange began and was over, by that clock."""
 
     def wait(self, timeout: float | None = None) -> Exchanged:
-        """Block until the exchange is done; raises what it raised."""
+        """Block until the exchange is done, and return its result.
+
+        Args:
+            timeout: Seconds to wait at most; None waits without limit.
+
+        Raises:
+            Exception: The error of the exchange.
+        """
         return self._exchanged.result(timeout)
 
     @property
     def is_over(self) -> bool:
-        """Whether the exchange is done."""
+        """True if the exchange has succeeded."""
         return self._exchanged.done() and self._exchanged.exception() is None
 
 
 class Collective(ABC):
-    """A scheme, with what it carries from step to step.
+    """A scheme, with the state that it carries from step to step.
 
-    It counts the bytes and messages it really sent; its closed-form cost stands in the catalogue. State is proposed
-    during a step and kept only by `commit`, so that a dropped step leaves no trace; it is keyed by range of the flat
-    buffers.
+    It counts the bytes and messages that it really sent; its closed-form cost stands in the catalogue. State is
+    proposed during a step and kept only by `commit`, so that a dropped step leaves no trace. It is keyed by range of
+    the flat buffers.
     """
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        """The ranks that exchange; what communicates for them is given to `run`, for there may be several links."""
+        """The ranks that exchange; `run` is given the transport, because a group may have several links."""
 
     @abstractmethod
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Prepared:
-        """Compress one buffer; does not communicate. ``selector`` is None for a dense scheme."""
+        """Compress one buffer, without communicating.
+
+        Args:
+            exchange: The buffer.
+            selector: The sparsifier; None for a dense scheme.
+        """
 
     @abstractmethod
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
-        """Exchange one buffer over ``transport``, blocking.
+        """Exchange one buffer, and block until that is done.
 
-        ``vote`` (float32 [m], often empty) must come back summed over ranks and is the scheme's to overwrite: it
-        travels in messages that are sent anyway.
+        Args:
+            exchange: The buffer.
+            prepared: What `prepare` returned for it.
+            transport: The link to use.
+            vote: float32 [m], often empty. It must come back summed over ranks, in messages that are sent anyway; the
+                scheme
+            may overwrite it.
         """
 
     def commit(self) -> None:
         """Keep the state that the exchanges since the last commit proposed."""
 
     def discard(self) -> None:
-        """Forget what the exchanges since the last commit proposed: the step was dropped."""
+        """Forget what the exchanges since the last commit proposed, because the step was dropped."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The committed state, as plain data and tensors."""
+        """Return the committed state, as plain data and tensors."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`."""
+        """Restore the state that `state_dict` returned."""
 
     def rebucket(self, old: Ranges, new: Ranges) -> None:
-        """Bring the committed state from the buckets ``old`` to the buckets ``new``; both cover all flat buffers."""
+        """Carry the committed state from the buckets ``old`` to the buckets ``new``; both cover all flat buffers."""
 
     def exchange(
         self,
@@ -179,8 +197,11 @@ class Collective(ABC):
     ) -> Handle:
         """Queue one buffer; every rank must queue the same buffers in the same order.
 
-        ``vote`` is called on the link's thread once this buffer is compressed, and all before it.
-        ``link`` is what the buffer crosses: the group's own connections where it is None.
+        Args:
+            exchange: The buffer.
+            selector: The sparsifier; None for a dense scheme.
+            vote: Called on the link's thread once this buffer, and all before it, are compressed.
+            link: The connections to use; None for the group's own.
         """
         link = link or self.group
         handle = Handle()
@@ -205,11 +226,23 @@ class Collective(ABC):
         return handle
 
     def reduce(self, acc: Tensor, ratio: float, selector: Selector | None = None, step: int = 0) -> Tensor:
-        """Exchange one buffer and wait, for tests and readers: returns the mean update; ``acc`` becomes the residual.
+        """Exchange one buffer and wait, for tests and readers.
 
-        Both are float32 [n]. A sparse scheme without a ``selector`` selects by exact top-k. What both carry is kept
-        for the next call. Raises ValueError on every rank where an element of some rank's ``acc`` is not finite: then
-        ``acc``, and all that is carried, stay as they were.
+        State is kept for the next call.
+
+        Args:
+            acc: float32 [n], gradient plus residual; becomes the new residual.
+            ratio: Share of the elements to select.
+            selector: The sparsifier; None selects by exact top-k.
+            step: Step number.
+
+        Returns:
+            The mean update, float32 [n].
+
+        Raises:
+            ValueError: An element of some rank's ``acc`` is not finite. Raised on every rank; ``acc`` and carried state
+                stay as
+            they were.
         """
         n = acc.numel()
         selector = selector or TopK()

@@ -1,4 +1,4 @@
-"""Dense all-reduce, by ring, tree, or recursive halving and doubling: all is sent, and the residual flushed with it."""
+"""Dense all-reduce, by ring, tree, or recursive halving and doubling: gradient and residual are sent whole."""
 
 from __future__ import annotations
 
@@ -21,23 +21,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Accumulated(Prepared):
-    """This rank's share of the mean lies where the mean is to be."""
+    """A buffer whose share of the mean lies in ``exchange.out``."""
 
     timer: LapTimer
 
 
 class DenseAllReduce(Collective):
-    """The mean of ``residual + gradient`` over the ranks; the new residual is zero.
+    """The update is the mean of ``residual + gradient`` over the ranks; the new residual is zero.
 
-    Where values are rounded, it is what this rank's roundings took.
+    If values are rounded, the new residual is this rank's rounding errors.
     """
 
     def __init__(self, group: Group, *, shape: str) -> None:
-        """``shape`` is one of `ALL_REDUCE`: ``ring``, ``tree`` or ``halving``."""
+        """Make the scheme.
+
+        Args:
+            group: The ranks that exchange.
+            shape: One of `ALL_REDUCE`: ``ring``, ``tree`` or ``halving``.
+        """
         super().__init__(group)
         self._shape = shape
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Accumulated:
+        """Divide acc by N into ``exchange.out``, and zero the residual."""
         timer = LapTimer(exchange.out.device)
         before = kernels.accumulate(exchange.grad, exchange.residual, exchange.out)
         exchange.next_residual.zero_()
@@ -46,6 +52,7 @@ class DenseAllReduce(Collective):
         return Accumulated(before, timer)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        """All-reduce ``exchange.out`` and the vote."""
         assert isinstance(prepared, Accumulated)
         timer, out, num_bytes = prepared.timer, exchange.out, transport.num_bytes
         timer.resume()

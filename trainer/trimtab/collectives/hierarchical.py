@@ -1,8 +1,8 @@
 """Two levels: the ranks of each host sum everything among themselves, and any collective sums between the hosts.
 
-Every rank of a host of P has a P-th of the buffer: the host's ranks reduce-scatter what they have, each exchanges its
-part with the ranks of the other hosts that have the same part, and tells the others of its host what came of it. All of
-a host's ranks select, and no byte crosses between hosts twice (docs/decisions/hierarchy.md).
+Each of a host's P ranks has a P-th of the buffer. The host's ranks reduce-scatter their gradients. Each rank then
+exchanges its part with the ranks of the other hosts that have the same part, and sends the result to the ranks of its
+host. All ranks of a host select, and no byte crosses between hosts twice (docs/decisions/hierarchy.md).
 
 Cost: that of the collective between N / P hosts, and inside a host a ring's reduce-scatter and Bruck's all-gather.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Accumulated(Prepared):
-    """What this rank has lies where the mean is to be; its host's ranks are yet to sum theirs."""
+    """A buffer whose acc lies in ``exchange.out``, before the host's ranks sum theirs."""
 
     selector: Selector | None
     timer: LapTimer
@@ -43,15 +43,18 @@ class Accumulated(Prepared):
 class Hierarchy(Collective):
     """A collective between hosts, on parts of sums over the ranks of each host.
 
-    A rank's residual is that of its host, in its own part of each buffer, and zero elsewhere; what is cleared there is
-    the collective's to say. The norms that it tells are of its host's sum in its part. Its state is the collective's,
+    A rank's residual is that of its host, in its own part of each buffer, and zero elsewhere. The inner collective
+    decides what is cleared there. Norms are of the host's sum in this rank's part. The state is the inner collective's,
     whose buffers are the parts.
     """
 
     def __init__(self, group: Group, between: Callable[[Group], Collective], *, is_dense: bool) -> None:
-        """``between`` makes the collective of as many ranks as the group has hosts, alike in ranks.
+        """Make the scheme.
 
-        ``is_dense``: whether that one sends every element.
+        Args:
+            group: The ranks that exchange, the same number on each host.
+            between: Makes the collective between hosts, of one rank a host.
+            is_dense: True if that collective sends every element.
         """
         super().__init__(group)
         self._host = next(ranks for ranks in group.hosts if group.rank in ranks)
@@ -62,12 +65,14 @@ class Hierarchy(Collective):
         self._zeros = torch.empty(0, dtype=torch.float32)
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Accumulated:
+        """Accumulate into ``exchange.out``; selection waits for the host's sum."""
         timer = LapTimer(exchange.out.device)
         before = kernels.accumulate(exchange.grad, exchange.residual, exchange.out)
         timer.compressed()
         return Accumulated(before, selector, timer)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        """Sum within the host, exchange this rank's part between hosts, and gather the parts of the host."""
         assert isinstance(prepared, Accumulated)
         out, timer, num_bytes = exchange.out, prepared.timer, transport.num_bytes
         host = Subgroup(transport, self._host)
@@ -92,14 +97,14 @@ class Hierarchy(Collective):
         )
 
     def _part(self, start: int, stop: int) -> tuple[int, int]:
-        """This rank's part of a range of the flat buffers."""
+        """Return this rank's part of a range of the flat buffers, as start and stop."""
         first, end = share(stop - start, self._place, len(self._host))
         return start + first, start + end
 
     def _exchange_part(
         self, exchange: Exchange, selector: Selector | None, peers: Transport, vote: Tensor
     ) -> Exchanged:
-        """Write the mean over hosts of their sums in this rank's part, and what is left of this host's."""
+        """Write the mean over hosts of their sums in this rank's part, and the host's new residual there."""
         start, stop = self._part(0, exchange.out.numel())
         if start == stop:  # there is nothing that the votes could travel with
             votes, num_messages = all_gather(peers, vote.view(torch.uint8))
@@ -123,9 +128,10 @@ class Hierarchy(Collective):
         return self._between.run(part, self._between.prepare(part, selector), peers, vote)
 
     def _tell(self, host: Transport, out: Tensor, part: Exchanged, timer: LapTimer) -> tuple[Tensor | None, Tensor]:
-        """Tell the host's ranks what came of this rank's part, and write what came of theirs.
+        """Send the result for this rank's part to the host's ranks, and write the results of theirs.
 
-        Returns where the host's residual was cleared, and the sum of all votes.
+        Returns:
+            Where the host's residual was cleared (int32 [m], None for everywhere), and the sum of all votes.
         """
         n, size = out.numel(), len(self._host)
         start, stop = self._part(0, n)
@@ -158,19 +164,26 @@ class Hierarchy(Collective):
         return torch.cat(sent), vote
 
     def commit(self) -> None:
+        """See `Collective.commit`."""
         self._between.commit()
 
     def discard(self) -> None:
+        """See `Collective.discard`."""
         self._between.discard()
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the state of the collective between hosts."""
         return self._between.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Collective.load_state_dict`."""
         self._between.load_state_dict(state)
 
     def rebucket(self, old: Ranges, new: Ranges) -> None:
-        """A rank's part of a new buffer may lie where another's was: what is known of such a part is learned anew."""
+        """See `Collective.rebucket`.
+
+        A rank's part of a new buffer may lie where another rank's was. State of such a part is learned anew.
+        """
         self._between.rebucket(*([self._part(*each) for each in ranges] for ranges in (old, new)))
 
 
@@ -179,7 +192,11 @@ def _bounds(num_elements: int, size: int) -> list[int]:
 
 
 def _segments_in(exchange: Exchange, start: int, stop: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The buffer's segments in ``start .. stop-1``, from 0 on, and of how many elements each: k, shared out evenly."""
+    """Return the buffer's segments within ``start .. stop-1``, and k for each.
+
+    Returns:
+        Offsets from 0 on, and each segment's k, shared out in proportion to its elements.
+    """
     offsets, counts = [0], []
     for (first, end), k in zip(pairwise(exchange.segments), exchange.k, strict=True):
         low, high = max(first, start), min(end, stop)

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OwnSelection(Prepared):
-    """What this rank selected; its residual no longer holds it."""
+    """A rank's own selection; its residual no longer holds it."""
 
     pairs: Pairs
     squared_norm_after: float
-    """Sum of squares of the residual without it."""
+    """Sum of squares of the residual without the selection."""
     timer: LapTimer
 
     @classmethod
     def taken(cls, exchange: Exchange, selector: Selector | None) -> OwnSelection:
-        """Out of one buffer; does not communicate."""
+        """Select in one buffer, without communicating."""
         assert selector is not None, "a sparse scheme sends a selection"
         timer = LapTimer(exchange.out.device)
         selected = selector.compress(
@@ -47,11 +47,20 @@ class OwnSelection(Prepared):
 
 
 def reduce_scatter(transport: Transport, pairs: Pairs, bounds: Sequence[int], wire: str) -> tuple[Pairs, Pairs, int]:
-    """Give rank r the sum over the ranks of their ``pairs`` in the range ``bounds[r] .. bounds[r+1] - 1``.
+    """Give rank r the sum over the ranks of their pairs in the range ``bounds[r] .. bounds[r+1] - 1``.
 
-    Every rank sends each of the others what it has in that one's range, at once (the split of SparCML's
-    SSAR_Split_allgather, section 5.3). Returns this rank's sums, added in rank order; what the format ``wire`` took of
-    the pairs that it sent; and the length of the longest chain of messages.
+    Every rank sends each of the others at once what it has in that rank's range (the split of SparCML's
+    SSAR_Split_allgather, section 5.3).
+
+    Args:
+        transport: Connects the ranks.
+        pairs: This rank's elements.
+        bounds: N + 1 ascending offsets.
+        wire: Value format in which values are sent.
+
+    Returns:
+        This rank's sums, added in rank order; the rounding errors of the pairs that it sent; and the messages of the
+        longest chain.
     """
     rank, ranges = transport.rank, pairs.cut(bounds)
     sent = [part.rounded(wires.default if peer == rank else wire) for peer, part in enumerate(ranges)]
@@ -71,10 +80,21 @@ def mean_at(
     timer: LapTimer,
     shape: str = "ring",
 ) -> tuple[int, float]:
-    """Write the mean over ranks of ``values`` (float32 [m]) at ``indices``, which all ranks share, to ``exchange.out``.
+    """Write the mean over ranks of values at indices that all ranks share to ``exchange.out``.
 
-    ``vote`` comes back summed, and so do the values. What the plan's wire format rounds away stays in the residual,
-    which is zero at the indices. Returns the messages of the longest chain, and the squared norm of what stays.
+    Rounding errors stay in the residual, which must be zero at the indices.
+
+    Args:
+        exchange: The buffer.
+        transport: Connects the ranks.
+        indices: int32 [m], the same on every rank.
+        values: float32 [m], this rank's; comes back summed.
+        vote: float32 [v]; comes back summed.
+        timer: Charged with both phases.
+        shape: Shape of the all-reduce.
+
+    Returns:
+        The messages of the longest chain, and the squared norm of the rounding errors kept.
     """
     rounding = rounding_to(exchange.wire, torch.zeros_like(values))
     num_messages = all_reduce(transport, shape, [values, vote], rounding)

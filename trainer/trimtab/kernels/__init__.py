@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from trimtab.kernels.chunked_tensor import ChunkedTensor, FlatGrad
-from trimtab.kernels.compact_result import CompactResult
-from trimtab.kernels.tail import Tail
+from trimtab.kernels.results import CompactResult, Tail
 
 __all__ = [
     "ChunkedTensor",
@@ -68,15 +67,16 @@ def fused_select(
 
 
 def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 0) -> CompactResult:
-    """`fused_select` where acc is formed already; ``acc`` becomes the residual."""
+    """Run `fused_select` on an acc that is formed already; ``acc`` becomes the residual."""
     result: CompactResult = _backend(acc).select_in_place(acc, threshold, capacity, offset)
     return result
 
 
 def sample(grad: FlatGrad, residual: Tensor, num_samples: int, draw: int = 0) -> Tensor:
-    """|grad + residual| of one element out of each of ``num_samples`` (at most n) equal strides: float32 [num_samples].
+    """Sample |grad + residual| at one element of each of ``num_samples`` (at most n) equal strides: float32.
 
-    Where in its stride an element lies is hashed from ``draw``: a fixed place would meet the period of a layer's rows.
+    The place of an element in its stride is hashed from ``draw``: a fixed place would meet the period of a layer's
+    rows.
     """
     if isinstance(grad, Tensor):
         result: Tensor = _backend(grad).sample(grad, residual, num_samples, draw)
@@ -91,7 +91,7 @@ def sample(grad: FlatGrad, residual: Tensor, num_samples: int, draw: int = 0) ->
 
 
 def accumulate(grad: FlatGrad, residual: Tensor, next_residual: Tensor) -> float:
-    """Write ``next_residual`` = grad + residual, all of it kept for now; returns its squared norm."""
+    """Write ``next_residual`` = grad + residual, and return its squared norm."""
     if isinstance(grad, Tensor):
         result: float = _backend(grad).accumulate(grad, residual, next_residual)
         return result
@@ -101,7 +101,7 @@ def accumulate(grad: FlatGrad, residual: Tensor, next_residual: Tensor) -> float
 
 
 def squared_norm(acc: Tensor) -> float:
-    """Sum of squares of acc; not finite if and only if acc is not."""
+    """Return the sum of squares of acc; not finite if and only if acc is not."""
     return select_in_place(acc, threshold=float("inf"), capacity=0).squared_norm_before
 
 
@@ -160,18 +160,18 @@ def add_bfloat16(target: Tensor, rounded: Tensor) -> None:
 
 
 def write_blocks(values: Tensor, bits: int) -> Tensor:
-    """The values in 8, 4 or 2 bits (`trimtab.wire.value_formats`), as uint8 [`block_layout.num_bytes`]."""
+    """Code the values in 8, 4 or 2 bits (`trimtab.wire.value_formats`), as uint8 [`block_layout.num_bytes`]."""
     message: Tensor = _backend(values).write_blocks(values, bits)
     return message
 
 
 def read_blocks(message: Tensor, bits: int, target: Tensor) -> None:
-    """Write what `write_blocks` made of as many values to ``target``; a message may begin anywhere."""
+    """Write what `write_blocks` made of as many values to ``target``; a message may begin at any address."""
     _backend(target).read_blocks(message, bits, target)
 
 
 def _joined(parts: Sequence[CompactResult]) -> CompactResult:
-    """What passes over consecutive ranges found, as one pass over all would have."""
+    """Join the results of consecutive ranges, as one pass over all would have returned them."""
     return CompactResult(
         torch.cat([part.indices for part in parts]),
         torch.cat([part.values for part in parts]),
@@ -182,7 +182,7 @@ def _joined(parts: Sequence[CompactResult]) -> CompactResult:
 
 
 def _backend(tensor: Tensor) -> ModuleType:
-    """The compiled form for the tensor's device, imported late: numba and Triton take their time."""
+    """Return the compiled form for the tensor's device, imported late: numba and Triton take their time."""
     if tensor.device.type == "cpu":
         from trimtab.kernels import cpu
 

@@ -83,7 +83,7 @@ def write_signs(values: Floats, means: Floats, codes: Bytes) -> None:
 
 @compiled
 def read_steps(steps: Floats, codes: Bytes, bits: int, target: Floats) -> None:
-    """Inverse of `write_steps`."""
+    """Read what `write_steps` wrote."""
     middle = np.float32((1 << (bits - 1)) - 1)
     for block in range(steps.size):
         first, step = block * VALUES_PER_BLOCK, steps[block]
@@ -102,7 +102,7 @@ def read_steps(steps: Floats, codes: Bytes, bits: int, target: Floats) -> None:
 
 @compiled
 def read_signs(means: Floats, codes: Bytes, target: Floats) -> None:
-    """Inverse of `write_signs`."""
+    """Read what `write_signs` wrote."""
     meant = np.empty(4, np.float32)
     for block in range(means.size // 2):
         first = block * VALUES_PER_BLOCK

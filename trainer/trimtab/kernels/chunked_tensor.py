@@ -20,23 +20,23 @@ class ChunkedTensor:
 
     @property
     def device(self) -> torch.device:
-        """Where all pieces lie."""
+        """Device of all pieces."""
         return self.pieces[0].device
 
     def numel(self) -> int:
-        """Elements in all pieces."""
+        """Return the number of elements in all pieces."""
         return self._starts[-1]
 
     def new_empty(self, size: int) -> Tensor:
-        """An uninitialised tensor of shape [size] beside the pieces."""
+        """Return an uninitialised tensor of shape [size] on the pieces' device."""
         return self.pieces[0].new_empty(size)
 
     def spans(self) -> Iterator[tuple[int, int, Tensor]]:
-        """Each piece with the range ``start .. stop-1`` that it holds."""
+        """Yield each piece with the range ``start .. stop-1`` that it holds."""
         yield from zip(self._starts[:-1], self._starts[1:], self.pieces, strict=True)
 
     def __getitem__(self, span: slice) -> Tensor | ChunkedTensor:
-        """The elements of a range, without copying: a tensor where one piece holds them all."""
+        """Return the elements of a range, without copying: a tensor if one piece holds them all."""
         first, stop, _ = span.indices(self.numel())
         begin = bisect_right(self._starts, first) - 1
         found = []

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from trimtab.kernels import block_layout, block_loops, loops
-from trimtab.kernels.compact_result import CompactResult
 from trimtab.kernels.loops import STREAM_FROM_BYTES, Floats, Indices, WholeNumbers
-from trimtab.kernels.tail import Tail
+from trimtab.kernels.results import CompactResult, Tail
 
 
 def scale_into(source: Tensor, target: Tensor, scale: float) -> None:

@@ -12,7 +12,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from trimtab.kernels.compact_result import CompactResult
 from trimtab.kernels.reference import (
     add_bfloat16,
     clear,
@@ -28,6 +27,7 @@ from trimtab.kernels.reference import (
     write_blocks,
 )
 from trimtab.kernels.reference import select_in_place as select_in_place_by_reference
+from trimtab.kernels.results import CompactResult
 
 __all__ = [
     "accumulate",

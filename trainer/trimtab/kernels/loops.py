@@ -41,12 +41,13 @@ SUMMED_AT_ONCE = 1 << 13
 
 
 def compiled(function: Kernel) -> Kernel:
-    """One thread a call."""
+    """Compile a loop, to run on the calling thread without the interpreter's lock."""
     return cast(Kernel, numba.njit(nogil=True, cache=True)(function))
 
 
 @compiled
 def scale_into(source: Floats, target: Floats, scale: np.float32) -> None:
+    """Write ``target`` = scale * source."""
     n, address = target.size, target.ctypes.data
     head = min(n, (-address % STREAM_ALIGNMENT) // 4)
     num_blocks = (n - head) // LANES
@@ -140,6 +141,7 @@ def select_in_place(
 
 @compiled
 def sample(grad: Floats, residual: Floats, draw: int, magnitudes: Floats) -> None:
+    """Write |grad + residual| at one hashed place of each stride."""
     num_samples = magnitudes.size
     stride = grad.size // num_samples
     for i in range(num_samples):
@@ -174,12 +176,14 @@ def tail(acc: Floats, threshold: np.float32) -> tuple[Any, float, float, Any]:
 
 @compiled
 def take(acc: Floats, indices: Indices, values: Floats) -> None:
+    """Gather acc at the indices."""
     for j in range(indices.size):
         values[j] = acc[indices[j]]
 
 
 @compiled
 def put(acc: Floats, indices: Indices, values: Floats) -> None:
+    """Scatter the values to acc."""
     for j in range(indices.size):
         acc[indices[j]] = values[j]
 
@@ -194,6 +198,7 @@ def put_back(
     kept_indices: Indices,
     kept_values: Floats,
 ) -> float:
+    """Keep the values over the boundary and the first equals, put the others back, and return their squared norm."""
     equals = kept_indices.size
     for j in range(indices.size):
         if abs(values[j]) > boundary:
@@ -216,6 +221,7 @@ def put_back(
 
 @compiled
 def clear(acc: Floats, indices: Indices) -> float:
+    """Zero acc at the indices, and return the squared norm removed."""
     removed = 0.0
     for j in range(indices.size):
         removed += np.float64(acc[indices[j]]) * np.float64(acc[indices[j]])
@@ -227,7 +233,7 @@ def clear(acc: Floats, indices: Indices) -> float:
 def scatter_mean(
     out: Floats, indices_at: WholeNumbers, values_at: WholeNumbers, counts: WholeNumbers, scale: np.float32
 ) -> None:
-    """Parts are given by the addresses of their indices and values, and how many they are.
+    """Write ``out`` = scale times the sum of sparse parts, given by the addresses and lengths of their arrays.
 
     Each range of ``out`` is summed over all parts in a cache, and written once, past it.
     """
@@ -257,7 +263,7 @@ def scatter_mean(
 
 @compiled
 def round_to_bfloat16(values: Floats, errors: Floats, halves: Halves) -> None:
-    """To nearest, and to even between two; a NaN stays one. ``halves`` are the upper halves of what is left."""
+    """Round to nearest, and to even between two; a NaN stays one. ``halves`` get the upper halves of the results."""
     for i in range(values.size):
         value = values[i]
         bits = bits_of(value)
@@ -271,5 +277,6 @@ def round_to_bfloat16(values: Floats, errors: Floats, halves: Halves) -> None:
 
 @compiled
 def add_bfloat16(target: Floats, halves: Halves) -> None:
+    """Add bfloat16 numbers, given as 16 bits each."""
     for i in range(target.size):
         target[i] += float_of(np.uint32(np.uint32(halves[i]) << np.uint32(16)))

@@ -9,8 +9,7 @@ from torch import Tensor
 from trimtab_api.catalogue.wires import VALUES_PER_BLOCK
 
 from trimtab.kernels import block_layout
-from trimtab.kernels.compact_result import CompactResult
-from trimtab.kernels.tail import Tail
+from trimtab.kernels.results import CompactResult, Tail
 
 
 def scale_into(source: Tensor, target: Tensor, scale: float) -> None:

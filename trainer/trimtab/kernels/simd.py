@@ -1,4 +1,4 @@
-"""What the CPU kernels do to one block of 64 floats: LLVM vector code for numba.
+"""LLVM vector code for numba: what the CPU kernels do to one block of 64 floats.
 
 numba's own loops leave two things on the table that this pass lives by: a comparison of a whole block as one 64-bit
 mask (so that blocks and elements without a hit cost no branch), and stores that bypass the cache (so that the line

@@ -1,4 +1,4 @@
-"""Plans as they are named on the command line, and the TrainingJob that trains under one."""
+"""Plans by their names on the command line, and the TrainingJob that trains under one."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ GRID_MEANS = (
 
 
 def parse_plan(text: str, field: str) -> str:
-    """The one name of a plan: ``adaptive``, ``dense``, ``0.01/all-gather`` (``static:`` before it may be left out).
+    """Return the normalized name of a plan: ``adaptive``, ``dense``, ``0.01/all-gather``; ``static:`` is dropped.
 
-    Raises `UserError` naming ``field``.
+    Raises:
+        UserError: The text names no plan; the error names ``field``.
     """
     if text.strip() == ADAPTIVE:
         return ADAPTIVE
@@ -47,9 +48,12 @@ def parse_plan(text: str, field: str) -> str:
 
 
 def parse_plans(text: str, field: str) -> list[str]:
-    """Names of a comma-separated list, ``grid`` spelled out; a plan that is named may be one of the grid's as well.
+    """Return the names of a comma-separated list, with ``grid`` spelled out; `DDP_HOOKS` are allowed.
 
-    Those of `DDP_HOOKS` are among them. Raises `UserError` naming ``field``, also where a plan is named twice.
+    A plan that is named may be one of the grid's as well.
+
+    Raises:
+        UserError: A part names no plan, or a plan is named twice; the error names ``field``.
     """
     known = (
         f"{ADAPTIVE}, dense, RATIO/COLLECTIVE such as 0.01/all-gather, {', '.join(DDP_HOOKS)}, or {GRID_NAME}, "
@@ -68,9 +72,9 @@ def parse_plans(text: str, field: str) -> list[str]:
 
 
 def _parse_static(text: str, field: str, known: str) -> str:
-    """The one text of the plan; ``known`` says what else could be written.
+    """Return the normalized text of a static plan; ``known`` tells what else could be written.
 
-    It names each axis that ``text`` names, be it the default: where the text says nothing, a job's fields speak.
+    It names each axis that ``text`` names, even the default: a job's fields decide where the text is silent.
     """
     name = text.strip().removeprefix("static:")
     if name != "dense" and not any(each in name for each in ("/", "dense-")):
@@ -86,7 +90,7 @@ def _parse_static(text: str, field: str, known: str) -> str:
 
 
 def check_runs(job: TrainingJob, name: str, field: str) -> None:
-    """Raise `UserError` naming ``field`` where a plan of this name does not run on the job's ranks."""
+    """Raise `UserError` naming ``field`` if a plan of this name does not run on the job's ranks."""
     if name in (ADAPTIVE, *DDP_HOOKS):
         return
     plan, told = Plan.parse(name), job.spec.communication.sparsifier
@@ -98,7 +102,7 @@ def check_runs(job: TrainingJob, name: str, field: str) -> None:
 
 
 def plan_of(job: TrainingJob) -> str:
-    """The plan that a job trains under, by the same names."""
+    """Return the name of the plan that a job trains under."""
     communication = job.spec.communication
     if communication.policy == "Adaptive":
         return ADAPTIVE
@@ -107,12 +111,12 @@ def plan_of(job: TrainingJob) -> str:
 
 
 def with_seed(job: TrainingJob, seed: int) -> TrainingJob:
-    """The same job with another seed of everything random."""
+    """Return the job with another seed of everything random."""
     return job.model_copy(update={"spec": job.spec.model_copy(update={"seed": seed % 2**31})})
 
 
 def with_plan(job: TrainingJob, plan: str) -> TrainingJob:
-    """The same job under another plan, by its name, or by torch's DDP with one of `DDP_HOOKS`."""
+    """Return the job under another plan, by its name, or by torch's DDP with one of `DDP_HOOKS`."""
     if plan in DDP_HOOKS:
         return _with_variable(with_plan(job, "dense"), DDP_HOOK_VARIABLE, DDP_HOOKS[plan])
     policy = {"policy": "Adaptive", "plan": None} if plan == ADAPTIVE else {"policy": "Static", "plan": plan}
@@ -121,7 +125,7 @@ def with_plan(job: TrainingJob, plan: str) -> TrainingJob:
 
 
 def _with_variable(job: TrainingJob, name: str, value: str) -> TrainingJob:
-    """The same job, whose trainers see one more environment variable."""
+    """Return the job with one more environment variable for its trainers."""
     pod = job.spec.template["spec"]
     containers = [
         each | {"env": [*(each.get("env") or []), {"name": name, "value": value}]} if each is job.spec.trainer else each

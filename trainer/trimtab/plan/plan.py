@@ -1,4 +1,4 @@
-"""What the controller may change: the plan, immutable and versioned, and its text and JSON forms.
+"""The plan, which the controller may change: immutable and versioned, with its text and JSON forms.
 
 The text names every axis that is not the default (`trimtab_api.catalogue.plan_text`); JSON carries the cuts and the
 schedule's timetable as well. This module imports nothing heavy, so that ``trimtab plan`` answers at once.
@@ -37,12 +37,12 @@ ANNOUNCE_STEPS_BEFORE_SYNC = 4
 
 @dataclass(frozen=True)
 class FusionPlan:
-    """Which gradient elements share a buffer.
+    """The bucket boundaries of a plan.
 
-    ``cuts`` are element offsets into the flat gradient, in backward order, where a new buffer begins; the first is
+    ``cuts`` are element offsets into the flat gradient, in backward order, where a new buffer begins. The first is
     always 0, and buffer ``i`` holds the elements ``cuts[i] .. cuts[i+1]-1``, so that a large tensor may be split.
     ``selection`` is *ahead* of fusion (k per tensor, or per part of one) or *behind* it (k per buffer). ``planner`` is
-    the spec of what made the cuts; empty: they were made by hand, or there are none.
+    the spec of the planner that made the cuts; if empty, they were made by hand, or there are none.
     """
 
     cuts: tuple[int, ...] = (0,)
@@ -61,26 +61,26 @@ class FusionPlan:
         object.__setattr__(self, "selection", planners.options(self.planner)["selection"])
 
     def buffers(self, num_elements: int) -> list[range]:
-        """The elements of each buffer of a gradient of ``num_elements``, in backward order."""
+        """Return the elements of each buffer of a gradient of ``num_elements``, in backward order."""
         ends = [*self.cuts[1:], num_elements]
         return [range(start, end) for start, end in zip(self.cuts, ends, strict=True)]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How gradients cross the network at one time. Every scheme is a spec: its name and its options."""
+    """All choices for how gradients cross the network. Every scheme is a spec: its name and its options."""
 
     ratio: float
     collective: str
     sparsifier: str = catalogue.sparsifiers.default
-    """The default where the collective reads none."""
+    """The default if the collective reads none."""
     fusion: FusionPlan = FusionPlan()
     schedule: str = catalogue.schedules.default
     source: str = catalogue.sources.default
     wire: str = catalogue.wires.default
     version: int = 0
     timetable: Timetable | None = None
-    """What the schedule's planner has made of it, for these buffers; None before, and where it has no planner."""
+    """Made by the schedule's planner for these buffers; None before that, and without a planner."""
 
     def __post_init__(self) -> None:
         axes = (catalogue.collectives, catalogue.sparsifiers, catalogue.schedules, catalogue.sources, catalogue.wires)
@@ -127,17 +127,17 @@ class Plan:
 
     @property
     def row(self) -> Collective:
-        """The collective's row of the catalogue; looked up each time, for rows cannot be sent to other processes."""
+        """The collective's row of the catalogue; looked up each time, because rows cannot be pickled."""
         return catalogue.collectives[self.collective]
 
     @cached_property
     def is_dense(self) -> bool:
-        """Whether the whole gradient is sent."""
+        """True if the whole gradient is sent."""
         return self.row.is_dense
 
     @property
     def shares_indices(self) -> bool:
-        """Whether every rank sends the indices that one of them selected (AR-Topk), and not each its own."""
+        """True if every rank sends the indices that one of them selected (AR-Topk), not each its own."""
         return self.row.shares_indices
 
     @property
@@ -149,41 +149,41 @@ class Plan:
 
     @property
     def delays_updates(self) -> bool:
-        """Whether the optimizer gets gradients in later steps than their own, and iterations send parts of them."""
+        """True if the optimizer gets gradients in later steps than their own, and iterations send parts of them."""
         schedule = catalogue.schedules[self.schedule]
         return schedule.delays_updates and (self.timetable is not None or not schedule.is_planned)
 
     @property
     def updates_come_late(self) -> bool:
-        """Whether updates take gradients of earlier iterations than their own, as the schedule is carried out."""
+        """True if updates take gradients of earlier iterations than their own, as the schedule is carried out."""
         return self.delays_updates and (self.timetable is None or self.timetable.delays)
 
     @property
     def merged_iterations(self) -> float:
-        """How many iterations an update takes the average of."""
+        """Number of iterations that an update averages over."""
         timetable = self.timetable
         return timetable.iterations_per_update if timetable is not None and timetable.averages else 1.0
 
     @property
     def num_links(self) -> int:
-        """How many links between the ranks its buffers cross."""
+        """Number of links between the ranks that its buffers cross."""
         return 1 if self.timetable is None else self.timetable.num_links
 
     @property
     def overlaps_rounds(self) -> bool:
-        """Whether the updates of a round cross while the next round computes, and are applied one round late."""
+        """True if the updates of a round cross while the next round computes, and are applied one round late."""
         return catalogue.schedules[self.schedule].overlaps_rounds
 
     @cached_property
     def local_steps(self) -> int:
-        """H: steps that each rank takes by itself before the update that they made is exchanged; 0: gradients are."""
+        """H: steps that each rank takes by itself before their update is exchanged; 0: gradients are exchanged."""
         return source_options(self.source).local_steps
 
     @property
     def outer_step(self) -> tuple[float, float] | None:
-        """Rate and Nesterov's momentum of the step that the anchor takes by the mean update of a round.
+        """Rate and Nesterov momentum of the outer optimizer.
 
-        None where there are no rounds, and where ranks go on from the average of their weights.
+        None without rounds of local steps, and if ranks go on from the average of their weights.
         """
         options = source_options(self.source)
         outer = options.outer_rate, options.outer_momentum
@@ -191,7 +191,7 @@ class Plan:
 
     @property
     def ends_rounds(self) -> bool:
-        """Whether local steps are exchanged where their round ends, and not under the next."""
+        """True if local steps are exchanged when their round ends, not under the next."""
         return self.local_steps > 0 and not self.overlaps_rounds
 
     @property
@@ -204,7 +204,7 @@ class Plan:
 
     @property
     def momentum(self) -> float:
-        """Of momentum correction; 0 without."""
+        """Momentum of momentum correction; 0 without."""
         return source_options(self.source).momentum
 
     @property
@@ -213,35 +213,35 @@ class Plan:
         return source_options(self.source).clip
 
     def ratio_at(self, step: int) -> float:
-        """The ratio in force at a step: that of the plan, or while it warms up the larger one of `WARMUP_RATIOS`."""
+        """Return the ratio in force at a step: the plan's, or during warm-up the larger one of `WARMUP_RATIOS`."""
         warmup = source_options(self.source).warmup
         if step >= warmup:
             return self.ratio
         return max(self.ratio, WARMUP_RATIOS[step * len(WARMUP_RATIOS) // warmup])
 
     def num_senders(self, num_ranks: int) -> int:
-        """How many selections of an element meet: one of each rank, or of each host whose ranks sum first."""
+        """Return how many selections of an element meet: one of each rank, or of each host whose ranks sum first."""
         return max(1, num_ranks // catalogue.per_host(self.collective))
 
     def buffer_costs(self, num_elements: int, num_ranks: int, on_each: int = 1) -> list[Cost]:
-        """The closed-form cost of each buffer of ``num_elements`` in all, where ``on_each`` ranks share a host."""
+        """Return the closed-form cost of each buffer of ``num_elements`` in all, if ``on_each`` ranks share a host."""
         return [
             collective_cost(self.collective, BYTES_PER_ELEMENT * len(buffer), self.ratio, num_ranks, self.wire, on_each)
             for buffer in self.fusion.buffers(num_elements)
         ]
 
     def with_version(self, version: int) -> Plan:
-        """The same plan under another version."""
+        """Return the plan under another version."""
         return replace(self, version=version)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for ``decisions.jsonl`` and for the wire."""
+        """Return plain data for ``decisions.jsonl`` and for other ranks."""
         timetable = None if self.timetable is None else self.timetable.to_json()
         return {**asdict(replace(self, timetable=None)), "timetable": timetable}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Plan:
-        """Inverse of `to_json`."""
+        """Return the plan that `to_json` wrote."""
         fusion, timetable = data["fusion"], data.get("timetable")
         return cls(
             **{
@@ -255,10 +255,16 @@ class Plan:
     def parse(cls, text: str, fusion: FusionPlan | None = None, **otherwise: str) -> Plan:
         """Read ``dense``, ``dense-ring``, ``0.01/all-gather`` or ``0.01/all-gather/sparsifier=topk``.
 
-        ``fusion`` and ``otherwise`` (by axis) are what is meant where the text does not name an axis. A fusion planner
-        that it names has not made its cuts yet: `trimtab.plan.fusion.cut` does, given the tensors.
+        A fusion planner that the text names has not made its cuts yet: `trimtab.plan.fusion.cut` does, given the
+        tensors.
 
-        Raises `UserError` naming the part that is wrong.
+        Args:
+            text: The plan's text.
+            fusion: Used if the text names no fusion planner.
+            otherwise: Used by axis, if the text does not name it.
+
+        Raises:
+            UserError: Names the part that is wrong.
         """
         told = read_plan(text)
         axes: dict[str, Any] = {"fusion": fusion or FusionPlan(), **otherwise, **told.axes}
@@ -268,15 +274,15 @@ class Plan:
 
 
 def dense_plan(fusion: FusionPlan | None = None) -> Plan:
-    """The plan that sends everything, the fallback of every guard rail."""
+    """Return the plan that sends everything, the fallback of every guard rail."""
     return Plan(ratio=1.0, collective=DENSE, fusion=fusion or FusionPlan())
 
 
 def elements_to_send(ratio: float, num_elements: int) -> int:
-    """Elements sent of ``num_elements``: k = round(c n), at least 1 and at most n."""
+    """Return k = round(c n), at least 1 and at most n, for ratio c of n elements."""
     return max(1, min(num_elements, round(ratio * num_elements)))
 
 
 def split_elements(ratio: float, offsets: Sequence[int]) -> list[int]:
-    """Elements to send of every segment (k) when selection is ahead of fusion; ``offsets`` has one entry more."""
+    """Return k of every segment if selection is per tensor; ``offsets`` has one entry more."""
     return [elements_to_send(ratio, end - start) for start, end in pairwise(offsets)]

@@ -1,4 +1,4 @@
-"""What profiled steps measured of computation and exchanges: tensor by tensor, module by module, bucket by bucket."""
+"""Measurements of profiled steps: computing tensor by tensor and module by module, exchanges bucket by bucket."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ModuleTimes:
     stop: int
     """Its own parameters are elements ``start .. stop-1`` of the flat gradient, in backward order."""
     forward_seconds: float
-    """From when the module before it ended, or the forward pass began, until it ended itself."""
+    """From the end of the module before it, or the begin of the forward pass, to its own end."""
     backward_seconds: float
     """Of its own parameters' gradients."""
 
@@ -50,63 +50,63 @@ class Profile:
     """The last of these steps."""
     num_steps: int
     plan: Plan
-    """Under which all of them ran; `buckets` are those of its fusion plan."""
+    """The plan of all these steps; `buckets` are those of its fusion plan."""
     lead_seconds: float
-    """From where the step before ended to where the backward pass began whose gradients are sent.
+    """From the end of the step before to the begin of the backward pass whose gradients are sent.
 
     Drawing the batch, the forward pass with the loss, and passes that only accumulate.
     """
     tensor_backward_seconds: tuple[float, ...]
-    """Of each tensor, in backward order: from when the gradient before it was complete until its own was.
+    """For each tensor, in backward order: from the completion of the gradient before it to its own.
 
-    Of the first: since the forward pass ended. What became of the gradient before it in the engine is left out.
+    For the first: from the end of the forward pass. What the engine does with the gradient before it is left out.
     """
     modules: tuple[ModuleTimes, ...]
-    """In forward order; none where hooks inside the model would have it compiled anew."""
+    """In forward order; empty if hooks inside the model would have it compiled anew."""
     buckets: tuple[BucketTimes, ...]
-    """In backward order; none where nothing was exchanged."""
+    """In backward order; empty if nothing was exchanged."""
     loss: float | None
-    """Mean over the steps; None where the script does not tell its loss."""
+    """Mean over the steps; None if the script does not report its loss."""
     squared_gradient_norm: float | None
-    """Of the gradient's mean over ranks, as last known: only dense steps tell it; None before any was profiled.
+    """Squared norm of the gradient's mean over ranks, as last known: only dense steps tell it.
 
-    Where updates merge iterations, of the mean over these as well.
+    None before any was profiled. If updates merge iterations, of the mean over these as well.
     """
     gradient_variance: float | None
     """Mean over ranks of the squared distance of a rank's gradient from that mean, likewise."""
     learning_rate: float | None = None
-    """Of the optimizer's first parameter group, over 1 - momentum where it has one; None where it tells none."""
+    """Of the optimizer's first parameter group, over 1 - momentum if it has one; None if it has no rate."""
     loss_fall: float | None = None
-    """By how much the loss fell in an iteration since an earlier profile; None in the first, or without a loss."""
+    """Fall of the loss in an iteration since an earlier profile; None in the first, or without a loss."""
     delay_harmed_at: float | None = None
-    """The learning rate at which the loss rose when updates came late, 0 where it was not known; None: it did not."""
+    """Learning rate at which the loss rose when updates came late, 0 if unknown; None: it did not rise."""
 
     @property
     def first_gradient_seconds(self) -> float:
-        """From the forward pass's end until the first gradient was complete."""
+        """From the forward pass's end to the first complete gradient."""
         return next((seconds for seconds in self.tensor_backward_seconds if seconds > 0), 0.0)
 
     @property
     def backward_seconds(self) -> float:
-        """Of a whole step."""
+        """Backward time of a whole step."""
         return sum(self.tensor_backward_seconds)
 
     @property
     def kept_promise(self) -> float | None:
-        """What the loss fell by, over what SGD's updates promise: the learning rate times the gradient's squared norm.
+        """Fall of the loss over what SGD's updates promise: learning rate times squared gradient norm.
 
-        As a trust region has it: near 1 while the loss is as straight as the gradient says, near 0 or below where its
-        curvature, or the noise, takes away what a step brings. None where one of the three is not known.
+        As in a trust region: near 1 while the loss is as straight as the gradient says, near 0 or below if its
+        curvature, or the noise, takes away what a step brings. None if one of the three is not known.
         """
         if self.loss_fall is None or not self.learning_rate or not self.squared_gradient_norm:
             return None
         return self.loss_fall * self.plan.merged_iterations / (self.learning_rate * self.squared_gradient_norm)
 
     def tolerates_staleness(self, *, is_sgd: bool) -> bool:
-        """Whether updates may come late, as far as is known.
+        """Return whether updates may come late, as far as is known.
 
-        Not where the loss rose when they did, at a learning rate that was not much higher, nor where steps of SGD
-        certainly bring much less than their gradients promise: no time for larger ones.
+        They may not if the loss rose when they did, at a learning rate that was not much higher; nor if steps of SGD
+        certainly bring much less than their gradients promise: that is no time for larger ones.
         """
         harmed_at, rate = self.delay_harmed_at, self.learning_rate
         harms = harmed_at is not None and (rate is None or rate >= _MUCH_LOWER * harmed_at)
@@ -114,12 +114,12 @@ class Profile:
         return not harms and not (is_sgd and falls_short)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, for checkpoints and ``profile.json``."""
+        """Return plain data, for checkpoints and ``profile.json``."""
         return {**asdict(self), "plan": self.plan.to_json()}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Profile:
-        """Inverse of `to_json`."""
+        """Return the profile that `to_json` wrote."""
         return cls(
             **{
                 **data,

@@ -1,4 +1,4 @@
-"""What iterations of a schedule do, as plain data that a plan carries and every rank follows."""
+"""Iterations of a schedule, as plain data that a plan carries and every rank follows."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ class Send:
 
     bucket: int
     iteration: int
-    """What is sent: the sum of all that waits in the bucket, up to the gradients of this iteration.
+    """The sum of all that waits in the bucket, up to the gradients of this iteration, is sent.
 
     An earlier iteration's is sent when the forward pass begins, or once the sends before it in the order are under way.
     """
     after: Literal["gradient", "backward"] = "gradient"
-    """When the gradients of the present iteration are sent: as soon as the bucket has them all, or after backward."""
+    """The present iteration's gradients are sent as soon as the bucket has them all, or after backward."""
     link: int = 0
-    """Which of the session's links it crosses: of each interface one, then further ones over the first interface."""
+    """Number of the session's link: one of each interface first, then further ones over the first interface."""
     arrives: Literal["update", "forward"] = "update"
-    """By when it must have arrived: before the optimizer steps, or before the next forward pass needs the bucket.
+    """Deadline of the arrival: before the optimizer steps, or before the next forward pass needs the bucket.
 
-    Then the optimizer steps its parameters alone, just before the module that owns them runs (ByteScheduler, section 3;
-    P3). The iteration has to update what is sent so.
+    In the latter case the optimizer steps the bucket's parameters alone, just before the module that owns them runs
+    (ByteScheduler, section 3; P3). The iteration has to update what is sent so.
     """
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """What one iteration does."""
+    """One iteration of a schedule."""
 
     sends: tuple[Send, ...]
     """In the order in which they cross; at most one a bucket.
@@ -48,27 +48,28 @@ class Iteration:
     Parameters of which nothing has arrived are left alone.
     """
     joins: bool = True
-    """Whether gradients that wait after this iteration are added to those that waited before it, or kept apart."""
+    """True if gradients that wait after this iteration are added to those that waited before; else they are kept apart.
+    """
 
     @property
     def consensus_send_index(self) -> int:
-        """Which of the sends carries the vote."""
+        """Index of the send that carries the vote."""
         due = [index for index, send in enumerate(self.sends) if send.arrives == "update"]
         return due[-1] if due else 0
 
     def since(self, t: int) -> Iteration:
-        """The same with generations counted from iteration ``t`` on, and not from 0."""
+        """Return the iteration with generations counted from iteration ``t`` on, not from 0."""
         sends = tuple(replace(send, iteration=send.iteration + t) for send in self.sends)
         return replace(self, sends=sends, update=None if self.update is None else self.update + t)
 
     def within(self, num_links: int) -> Iteration:
-        """As `Timetable.within`."""
+        """See `Timetable.within`."""
         return replace(self, sends=tuple(s if s.link < num_links else replace(s, link=0) for s in self.sends))
 
 
 @dataclass(frozen=True)
 class Timetable:
-    """What a planner has made of a schedule: iterations to begin with, then others again and again.
+    """A planner's schedule: iterations to begin with, then others again and again.
 
     Their generations are counted from the iteration itself: 0 is its own, -1 that of the iteration before.
     """
@@ -77,27 +78,30 @@ class Timetable:
     cycle: tuple[Iteration, ...]
     """At least one."""
     averages: bool = False
-    """Whether an update is divided by the number of iterations whose gradients were added up for it."""
+    """True if an update is divided by the number of iterations whose gradients were added up for it."""
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        """Plans are looked up by the thousand where a plan is chosen."""
+        """Hash, cached because plans are looked up by the thousand in a search."""
         return hash((self.first, self.cycle, self.averages))
 
     def __iter__(self) -> Iterator[Iteration]:
         return iter((*self.first, *self.cycle))
 
     def iteration(self, t: int) -> Iteration:
-        """What iteration ``t`` does, with generations counted from 0, where the schedule was adopted."""
+        """Return iteration ``t``, with generations counted from 0 at the schedule's adoption."""
         if t < len(self.first):
             return self.first[t].since(t)
         return self.cycle[(t - len(self.first)) % len(self.cycle)].since(t)
 
     def within(self, num_links: int) -> Timetable:
-        """The same for so many links: what crosses others crosses the first, which changes when, and no bit of it."""
+        """Return the timetable for so many links: sends of other links cross the first.
+
+        That changes when they arrive, and no bit of them.
+        """
         if self.num_links <= num_links:
             return self
         first, cycle = (tuple(each.within(num_links) for each in part) for part in (self.first, self.cycle))
@@ -105,26 +109,26 @@ class Timetable:
 
     @cached_property
     def num_links(self) -> int:
-        """How many links its sends cross."""
+        """Number of links that its sends cross."""
         return 1 + max((send.link for iteration in self for send in iteration.sends), default=0)
 
     @property
     def num_buckets(self) -> int:
-        """The number of the last bucket that is ever sent, and one."""
+        """Number of the last bucket that is ever sent, plus one."""
         return 1 + max((send.bucket for iteration in self for send in iteration.sends), default=-1)
 
     @property
     def iterations_per_update(self) -> float:
-        """Of the cycle: how many iterations there are to one step of the optimizer."""
+        """Iterations of the cycle to one step of the optimizer."""
         return len(self.cycle) / max(1, sum(iteration.update is not None for iteration in self.cycle))
 
     @property
     def delays(self) -> bool:
-        """Whether updates take gradients of earlier iterations than their own."""
+        """True if updates take gradients of earlier iterations than their own."""
         return any(iteration.update != 0 for iteration in self.cycle)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; each send is a list of its fields in order."""
+        """Return plain data; each send is a list of its fields in order."""
         return {
             "first": [_to_json(iteration) for iteration in self.first],
             "cycle": [_to_json(iteration) for iteration in self.cycle],
@@ -133,7 +137,7 @@ class Timetable:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Timetable:
-        """Inverse of `to_json`."""
+        """Return the timetable that `to_json` wrote."""
         first, cycle = (tuple(map(_from_json, data[part])) for part in ("first", "cycle"))
         return cls(first, cycle, data["averages"])
 

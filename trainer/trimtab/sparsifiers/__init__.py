@@ -1,4 +1,4 @@
-"""Which k of n elements to send: one file per sparsifier."""
+"""Sparsifiers select which k of n elements are sent: one file a sparsifier."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ __all__ = ["Selected", "Selector", "create", "names"]
 
 
 def names() -> tuple[str, ...]:
-    """Every sparsifier's name; the default first."""
+    """Return the names of all sparsifiers; the default is first."""
     return sparsifiers.names()
 
 
 def create(spec: str) -> Selector:
-    """A new selector without state.
+    """Create the sparsifier that ``spec`` names, without state.
 
-    Raises `UserError` where ``spec`` names none that is known, or an option that it does not have.
+    Raises:
+        UserError: The sparsifier or an option is unknown.
     """
     made: Selector = sparsifiers.make(spec)
     return made

@@ -1,7 +1,7 @@
-"""The interface of every sparsifier: which elements of one buffer to send.
+"""The interface of all sparsifiers, and the selectors that they share.
 
-A selector belongs to one rank. What it carries from step to step (thresholds) is keyed by flat range, proposed during
-a step and kept only by `Selector.commit`, so a dropped step leaves no trace.
+A selector belongs to one rank. The state that it carries from step to step (thresholds) is keyed by flat range,
+proposed during a step and kept only by `Selector.commit`, so that a dropped step leaves no trace.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ class Selected:
 
 @dataclass(frozen=True)
 class Sent:
-    """What became of one buffer's selection."""
+    """Outcome of one buffer's selection."""
 
     start: int
+    """First element of the buffer in the flat buffers."""
     stop: int
-    """The buffer's elements in the flat buffers."""
+    """End of the buffer in the flat buffers."""
     indices: Tensor | None
     """int32 [m], relative to the buffer: where the residual was cleared, wholly or in part; None for everywhere.
 
-    Where all ranks send what one selected, that is not what this rank selected.
+    It is not what this rank selected if all ranks send what one of them selected.
     """
 
 
 class Selector(ABC):
-    """A sparsifier with the state it carries."""
+    """A sparsifier with its carried state."""
 
     name: str
 
@@ -61,49 +62,65 @@ class Selector(ABC):
         k: Sequence[int],
         start: int = 0,
     ) -> Selected:
-        """Select in each segment, and write ``next_residual`` = acc with the selection zeroed.
+        """Select in each segment, and write ``next_residual``: acc with the selection zeroed.
 
-        All of [n] float32; exactly ``k[i]`` elements of segment i unless the class documents otherwise, and always at
-        least one in all. ``start`` is the buffer's offset in the flat buffers, the key of carried state. ``grad`` and
-        ``residual`` are only read.
+        Exactly ``k[i]`` elements of segment i are selected unless the class says otherwise, and at least one in all.
+
+        Args:
+            grad: float32 [n]; only read.
+            residual: float32 [n]; only read.
+            next_residual: float32 [n]; receives the new residual.
+            segments: Offsets of the segments, from 0 to n.
+            k: Elements to select in each segment.
+            start: Offset of the buffer in the flat buffers, the key of carried state.
         """
 
     @abstractmethod
     def take(self, acc: Tensor, k: int, key: tuple[int, int]) -> Selected:
-        """Take k elements out of ``acc`` (float32 [n], a block that is formed already), which becomes what is left.
+        """Take about k elements out of a block that is formed already.
 
-        As many as `compress` does of one segment. ``key`` is what state is kept by: the block's first element in the
-        flat buffers, and its length. Schemes that select again on the way (SparDL, gTopk, Ok-Topk) call it, once a key
-        in a step.
+        It selects as many as `compress` does of one segment. Schemes that select again on the way (SparDL, gTopk,
+        Ok-Topk) call it, once a key in a step.
+
+        Args:
+            acc: float32 [n]; becomes the new residual.
+            k: Elements to select.
+            key: Key of carried state: the block's first element in the flat buffers, and its length.
         """
 
     def commit(self, sent: Sequence[Sent] = ()) -> None:
-        """Keep the state that this step's calls proposed; ``sent`` is what became of what was selected."""
+        """Keep the state that this step's calls proposed; ``sent`` is the outcome of their selections."""
 
     def discard(self) -> None:
-        """Forget what this step's calls proposed: the step was dropped."""
+        """Forget what this step's calls proposed, because the step was dropped."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The committed state, as plain data and tensors."""
+        """Return the committed state, as plain data and tensors."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`."""
+        """Restore the state that `state_dict` returned."""
 
 
 class SegmentSelector(Selector):
     """Selects in every segment that is not empty, in order.
 
-    One segment is selection behind fusion; one a tensor is selection ahead of it, layer-wise.
+    One segment is selection per bucket; one segment a tensor is selection per tensor (layer-wise).
     """
 
     @abstractmethod
     def _select_segment(
         self, grad: FlatGrad, residual: Tensor, next_residual: Tensor, k: int, offset: int, start: int
     ) -> CompactResult:
-        """`Selector.compress` of one segment (all of [n] float32, k <= n).
+        """Select in one segment; see `Selector.compress`.
 
-        Its first element is the buffer's ``offset``, to which indices are relative, and the flat buffers' ``start``.
+        Args:
+            grad: float32 [n].
+            residual: float32 [n].
+            next_residual: float32 [n].
+            k: Elements to select, at most n.
+            offset: The segment's first element in the buffer, to which indices are relative.
+            start: The segment's first element in the flat buffers.
         """
 
     def compress(
@@ -137,25 +154,38 @@ class SegmentSelector(Selector):
 
 
 def selected(found: CompactResult) -> Selected:
-    """What was found in one block, as a selection."""
+    """Turn the result of one block into a selection."""
     return Selected(found.indices, found.values, found.squared_norm_before, found.squared_norm_after)
 
 
 def taken(acc: Tensor, chosen: Tensor, squared_norm: float, offset: int) -> CompactResult:
-    """Take the ``chosen`` elements (int32 [k]) out of ``acc``, whose squared norm is given; it becomes what is left."""
+    """Take the ``chosen`` elements (int32 [k]) out of ``acc``, which becomes the new residual.
+
+    Args:
+        acc: float32 [n].
+        chosen: Unique and ascending.
+        squared_norm: Sum of squares of ``acc``.
+        offset: Added to the returned indices.
+    """
     values = kernels.take(acc, chosen)
     removed = kernels.clear(acc, chosen)
     return CompactResult(chosen + offset, values, chosen.numel(), squared_norm, max(0.0, squared_norm - removed))
 
 
 class FormedSelector(SegmentSelector):
-    """Chooses exactly k elements of each segment out of acc."""
+    """Chooses exactly k elements of each segment out of acc, which one pass forms before."""
 
     @abstractmethod
     def _choose(self, acc: Tensor, k: int, start: int) -> Tensor:
-        """Which k elements of ``acc`` (float32 [n], k <= n) to send: int32 [k], unique and ascending.
+        """Choose k elements of ``acc`` (float32 [n], k <= n) to send.
 
-        ``start`` is the segment's first element in the flat buffers.
+        Args:
+            acc: The segment's gradient plus residual.
+            k: Elements to choose.
+            start: The segment's first element in the flat buffers.
+
+        Returns:
+            int32 [k], unique and ascending.
         """
 
     def _select_segment(

@@ -1,8 +1,8 @@
-"""DGC: the threshold of a sample, lowered until enough reach it (Lin et al., Deep Gradient Compression, ICLR 2018,
-section 5; constants of its released code).
+"""DGC: the threshold of a sample, lowered until enough elements reach it.
 
-Its momentum correction, local gradient clipping and warm-up are options of the source `gradient`, for they say what is
-compressed and not which of it is sent (docs/decisions/momentum-correction.md).
+Lin et al., Deep Gradient Compression, ICLR 2018, section 5; the constants are those of its released code. Its momentum
+correction, local gradient clipping and warm-up are options of the source `gradient`: they change what is compressed,
+not which of it is sent (docs/decisions/momentum-correction.md).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LOWERED = 0.8
 
 
 class DGC(ThresholdSelector):
-    """Between 0.8 k and 1.3 k elements of each segment; exactly the k largest where more reach the threshold.
+    """Selects 0.8 k to 1.3 k elements of each segment; exactly the k largest if more reach the threshold.
 
-    The place of a sampled element within its stride is drawn anew in each step.
+    Each step draws anew where in its stride a sampled element lies.
     """
 
     name = "dgc"
@@ -55,7 +55,7 @@ class DGC(ThresholdSelector):
         self._num_steps += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """``num_steps``: committed steps, from which the sample is drawn."""
+        """Return ``num_steps``, the committed steps, from which the sample is drawn."""
         return {"num_steps": self._num_steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

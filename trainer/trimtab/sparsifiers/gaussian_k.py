@@ -1,5 +1,6 @@
-"""Gaussian-k: the percent point of a normal distribution (Shi et al., Understanding Top-k Sparsification in Distributed
-Deep Learning, 2019, Algorithm 1).
+"""Gaussian-k: the threshold is a percent point of a normal distribution.
+
+Shi et al., Understanding Top-k Sparsification in Distributed Deep Learning, 2019, Algorithm 1.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ LOWERED, RAISED = 0.5, 1.5
 
 
 class GaussianK(ThresholdSelector):
-    """Between 2/3 k and 4/3 k elements of each segment.
+    """Selects 2/3 k to 4/3 k elements of each segment.
 
-    By design the estimate holds for Normal gradients alone: at 0.001 ten times k elements reach it of Laplace's and of
-    Student-t's (3). Three corrections, each by half of the threshold, may jump over the bounds; the count is then
+    By design the estimate holds for normal gradients alone: at 0.001 ten times k elements reach it of Laplace's and of
+    Student-t's (3). Three corrections, each by half of the threshold, may jump over the bounds. The count is then
     clamped as `ThresholdSelector` says.
     """
 

@@ -1,5 +1,7 @@
-"""Hard threshold: what reaches a constant, chosen before training (Sahu et al., Rethinking Gradient Sparsification as
-Total Error Minimization, NeurIPS 2021; beside ExDyna in its section 5).
+"""Hard threshold: elements that reach a constant, which is chosen before training.
+
+Sahu et al., Rethinking Gradient Sparsification as Total Error Minimization, NeurIPS 2021; compared with ExDyna in
+ExDyna's section 5.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from trimtab.sparsifiers.threshold_selector import Key, ThresholdSelector
 
 
 class HardThreshold(ThresholdSelector):
-    """What reaches the constant, as long as that is between k / 4 and 4 k elements of each segment.
+    """Selects the elements that reach the constant, if these are k / 4 to 4 k of each segment.
 
-    By design k says nothing of the count: gradients shrink while training, residuals grow, and the published scheme
+    By design the count does not depend on k: gradients shrink while training, residuals grow, and the published scheme
     sends up to a hundred times what was meant (ExDyna, Fig. 6). Beyond the bounds the count is clamped as
     `ThresholdSelector` says, so that a plan's ratio still bounds its bytes.
     """
@@ -23,7 +25,7 @@ class HardThreshold(ThresholdSelector):
     looks_at_all = False
 
     def __init__(self, *, threshold: float) -> None:
-        """``threshold``: lambda, the smallest magnitude that is sent."""
+        """Set ``threshold``: lambda, the smallest magnitude that is sent."""
         self._constant = threshold
 
     def _threshold(self, grad: FlatGrad, residual: Tensor | None, k: int, key: Key) -> float:

@@ -1,5 +1,6 @@
-"""MSTopk: a threshold found by bisection, then exactly k (Shi et al., Towards Scalable Distributed Training of Deep
-Learning on Public Cloud Clusters, 2020, Algorithm 1).
+"""MSTopk: a threshold found by bisection, then exactly k elements.
+
+Shi et al., Towards Scalable Distributed Training of Deep Learning on Public Cloud Clusters, 2020, Algorithm 1.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ ROUNDS = 25
 
 
 class MSTopK(FormedSelector):
-    """Exactly k elements of each segment: those over a high threshold, and a run of those over a low one.
+    """Selects exactly k elements of each segment: all over a high threshold, and a run of those over a low one.
 
-    The two thresholds close in on the one that k elements reach. The run fills up to k and begins at a random place,
-    as in the paper; the place is drawn from the number of committed steps, so a step that is repeated is the same.
+    The two thresholds close in on the one that k elements reach. The run fills up to k and begins at a random place, as
+    in the paper. The place is drawn from the number of committed steps, so that a repeated step selects the same.
     """
 
     name = "mstopk"
@@ -45,7 +46,7 @@ class MSTopK(FormedSelector):
         self._used = False
 
     def state_dict(self) -> dict[str, Any]:
-        """``num_steps``: committed steps."""
+        """Return ``num_steps``, the committed steps."""
         return {"num_steps": self._num_steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -54,10 +55,18 @@ class MSTopK(FormedSelector):
 
 
 def multi_sampling(magnitudes: Tensor, k: int, place: float) -> Tensor:
-    """Indices (int32 [k], ascending) of k of the ``magnitudes`` (float32 [n], k <= n).
+    """Choose k of n elements by two thresholds (Algorithm 1).
 
-    ``place`` in [0, 1) says where the run of those between the thresholds begins. The paper starts both thresholds
-    at 0, which sends everything if no round finds fewer than k; here the high one starts above the largest.
+    The paper starts both thresholds at 0, which sends everything if no round finds fewer than k. Here the high one
+    starts above the largest magnitude.
+
+    Args:
+        magnitudes: float32 [n].
+        k: At most n.
+        place: In [0, 1): where the run of elements between the thresholds begins.
+
+    Returns:
+        int32 [k], ascending.
     """
     mean, largest = float(magnitudes.mean()), float(magnitudes.max())
     high, low = float("inf"), 0.0

@@ -1,8 +1,8 @@
-"""Selecting about k elements by a threshold that is only estimated: the count corrects it, and exact top-k decides.
+"""Selection of about k elements by an estimated threshold: the count corrects it, and exact top-k decides.
 
-The pass counts the elements that reach the estimate, so a poor estimate costs time and no correctness. Of too many, the
-k largest are kept. Too few, and the pass is repeated with another threshold, extrapolated from the count. When that
-misses as well, exact top-k decides.
+The pass counts the elements that reach the estimate, so that a poor estimate costs time and no correctness. Of too
+many, the k largest are kept. If too few reach it, the pass is repeated with another threshold, extrapolated from the
+count. If that misses as well, exact top-k decides.
 """
 
 from __future__ import annotations
@@ -39,10 +39,21 @@ MAX_REPEATS = 2
 def select_near_k(
     grad: FlatGrad, residual: Tensor | None, next_residual: Tensor, k: int, offset: int, estimate: TailEstimate
 ) -> tuple[CompactResult, float]:
-    """Take about k elements out of acc, and return them with the threshold that k elements reach, by what was found.
+    """Take about k elements out of acc.
 
-    Between 0.9 k and 1.1 k, fewer only where fewer are not zero, but at least one; of an acc that is not finite, what
-    the pass found. Without a ``residual``, ``next_residual`` already holds acc.
+    Between 0.9 k and 1.1 k elements are taken, fewer only if fewer are not zero, but at least one. If acc is not
+    finite, the elements that the pass found are taken.
+
+    Args:
+        grad: float32 [n].
+        residual: float32 [n]; None if ``next_residual`` already holds acc.
+        next_residual: float32 [n]; receives the new residual.
+        k: Elements to select.
+        offset: Added to the returned indices.
+        estimate: The estimated tail of the magnitudes.
+
+    Returns:
+        The elements, and the threshold that k elements reach, by the count that was found.
     """
     n = next_residual.numel()
     fewest, most = math.ceil((1 - TOLERANCE) * k), math.floor((1 + TOLERANCE) * k)
@@ -77,14 +88,14 @@ def select_near_k(
 
 
 def room_for(n: int, k: int, multiple: float) -> int:
-    """Capacity of a pass over n elements that expects up to ``multiple`` times k."""
+    """Return the capacity of a pass over n elements that expects up to ``multiple`` times k."""
     return min(n, math.ceil(max(multiple * k, CAPACITY_MULTIPLE * k, n / CAPACITY_STRIDE)))
 
 
 def one_pass(
     grad: FlatGrad, residual: Tensor | None, next_residual: Tensor, threshold: float, capacity: int, offset: int
 ) -> CompactResult:
-    """Take what reaches ``threshold``; without a ``residual``, ``next_residual`` already holds acc."""
+    """Take the elements that reach ``threshold``; without a ``residual``, ``next_residual`` already holds acc."""
     if residual is None:
         return kernels.select_in_place(next_residual, threshold, capacity, offset)
     return kernels.fused_select(grad, residual, next_residual, threshold, capacity, offset)
@@ -93,13 +104,13 @@ def one_pass(
 def repeated(
     found: CompactResult, next_residual: Tensor, threshold: float, capacity: int, offset: int
 ) -> CompactResult:
-    """Put back what was found, and take what reaches another threshold."""
+    """Put back the elements that were found, and take those that reach another threshold."""
     kernels.put(next_residual, found.indices - offset, found.values)
     return kernels.select_in_place(next_residual, threshold, capacity, offset)
 
 
 def k_largest(found: CompactResult, k: int, next_residual: Tensor, offset: int) -> tuple[CompactResult, float]:
-    """Keep the k largest of the elements found, and put the others back; with the smallest magnitude kept."""
+    """Keep the k largest of the elements found, put the others back, and return the smallest magnitude kept."""
     boundary = kth_largest(found.values.abs(), k)
     indices, values, returned = kernels.put_back(next_residual, found.indices, found.values, k, boundary, offset)
     after = found.squared_norm_after + returned
@@ -107,7 +118,7 @@ def k_largest(found: CompactResult, k: int, next_residual: Tensor, offset: int) 
 
 
 def at_least_one(found: CompactResult, next_residual: Tensor, offset: int) -> CompactResult:
-    """The elements found, or the segment's first element where none reached the threshold."""
+    """Return the elements found, or take the segment's first element if none reached the threshold."""
     if found.indices.numel() > 0:
         return found
     first = torch.zeros(1, dtype=torch.int32, device=next_residual.device)

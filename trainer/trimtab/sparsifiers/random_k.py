@@ -14,11 +14,11 @@ from trimtab.sparsifiers.base import FormedSelector, Sent
 
 
 class RandomK(FormedSelector):
-    """Exactly k elements of each segment, drawn alike on every rank and anew in each step, without regard to acc.
+    """Selects k elements of each segment at random: alike on every rank, anew in each step, whatever acc is.
 
-    All ranks draw from the seed, the number of committed steps and the segment, so that all send the same indices. What
-    is sent is acc as it is, not n / k times it: error feedback brings the rest later. A baseline: what the others gain
-    by looking at acc shows beside it.
+    All ranks draw from the seed, the number of committed steps and the segment, so that all send the same indices.
+    Values are sent as they are, not n / k times them: error feedback brings the rest later. It is a baseline, which
+    shows what the other sparsifiers gain by looking at acc.
     """
 
     name = "random-k"
@@ -36,7 +36,7 @@ class RandomK(FormedSelector):
         self._num_steps += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """``num_steps``: committed steps."""
+        """Return ``num_steps``, the committed steps."""
         return {"num_steps": self._num_steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

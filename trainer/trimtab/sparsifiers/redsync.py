@@ -13,12 +13,11 @@ EPSILON = 0.2
 
 
 class RedSync(ThresholdSelector):
-    """Between k / 2 and 2 k elements of each segment.
+    """Selects k / 2 to 2 k elements of each segment.
 
     By design the bisection stops after three halvings. It knows eight places between the mean and the largest
-    magnitude, and misses by far where the k-th largest lies between two of them: at 0.1, a fifth of k reach its
-    threshold of a Normal gradient, and a hundredth of Student-t's (3). The count is then clamped as
-    `ThresholdSelector` says.
+    magnitude, and misses by far if the k-th largest lies between two of them: at 0.1, a fifth of k reach its threshold
+    of a normal gradient, and a hundredth of Student-t's (3). The count is then clamped as `ThresholdSelector` says.
     """
 
     name = "redsync"

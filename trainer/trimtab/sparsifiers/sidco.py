@@ -1,5 +1,7 @@
-"""SIDCo: a distribution fitted to the magnitudes, and again to what lies beyond it, in stages (Abdelmoniem et al., An
-Efficient Statistical-based Gradient Compression Technique, MLSys 2021, section 2 and Algorithm 1).
+"""SIDCo: a distribution is fitted to the magnitudes, and again to those beyond its threshold, in stages.
+
+Abdelmoniem et al., An Efficient Statistical-based Gradient Compression Technique, MLSys 2021, section 2 and Algorithm
+1.
 """
 
 from __future__ import annotations
@@ -24,19 +26,24 @@ CALLS, TOLERANCE = 5, 0.2
 
 @dataclass(frozen=True)
 class Stages:
-    """How one segment is fitted, and what that has come to since it was last reconsidered."""
+    """The fit of one segment, and its results since it was last reconsidered."""
 
     num_stages: int = 1
     direction: int = -1
-    """What is added to the number of stages where too many elements were selected; too few: subtracted."""
+    """Added to the number of stages if too many elements were selected, subtracted if too few."""
     num_calls: int = 0
     sum_of_shares: float = 0.0
-    """Over these calls, of count / k."""
+    """Sum over these calls of count / k."""
     last_error: float = math.inf
     """|mean count / k - 1| when it was last reconsidered."""
 
     def after(self, share: float, most: int) -> Stages:
-        """With one more call, whose threshold ``share`` times k elements reached; of at most ``most`` stages."""
+        """Count one more call, and reconsider the number of stages every `CALLS` calls.
+
+        Args:
+            share: Elements that reached the threshold, over k.
+            most: Largest number of stages.
+        """
         counted = replace(self, num_calls=self.num_calls + 1, sum_of_shares=self.sum_of_shares + share)
         return counted if counted.num_calls < CALLS else counted._reconsidered(most)
 
@@ -51,20 +58,20 @@ class Stages:
 
 
 class SIDCo(ThresholdSelector):
-    """Between k / 2 and 2 k elements of each segment, and within 20% of k where the fit is good.
+    """Selects k / 2 to 2 k elements of each segment, and within 20% of k if the fit is good.
 
-    The paper takes a stage away where too many are selected, which on heavy tails never helps. Here, as in its
-    released code, a change that made the error larger is followed by its opposite. By design one stage misses by far:
-    at 0.001, nothing of Normal gradients reaches its threshold, of Student-t's (3) five times k. A stage is added in
-    every fifth call; until there are enough, the count is clamped as `ThresholdSelector` says. Of the paper's three
-    distributions the gamma is left out: it needs the mean logarithm, a pass that costs more than all the others.
+    The paper takes a stage away if too many are selected, which on heavy tails never helps. Here, as in its released
+    code, a change that made the error larger is followed by its opposite. By design one stage misses by far: at 0.001,
+    nothing of normal gradients reaches its threshold, of Student-t's (3) five times k. A stage is added in every fifth
+    call; until there are enough, the count is clamped as `ThresholdSelector` says. Of the paper's three distributions
+    the gamma is left out: it needs the mean logarithm, a pass that costs more than all the others.
     """
 
     name = "sidco"
     lower, upper = 0.5, 2.0
 
     def __init__(self, *, fit: str) -> None:
-        """``fit``: ``exponential`` (SIDCo-E) or ``pareto``, the generalized one (SIDCo-P)."""
+        """Set ``fit``: ``exponential`` (SIDCo-E), or ``pareto``, the generalized one (SIDCo-P)."""
         self._quantile = exponential_quantile if fit == "exponential" else pareto_quantile
         self._state: dict[Key, Stages] = {}
         self._proposed: dict[Key, Stages] = {}
@@ -97,7 +104,7 @@ class SIDCo(ThresholdSelector):
         self._proposed = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """``ranges``: a list of ``[first element, length, stages, direction, calls, sum of shares, last error]``."""
+        """Return ``ranges``: ``[first element, length, stages, direction, calls, sum of shares, last error]`` each."""
         return {
             "ranges": [
                 [*key, one.num_stages, one.direction, one.num_calls, one.sum_of_shares, one.last_error]
@@ -115,17 +122,20 @@ class SIDCo(ThresholdSelector):
 
 
 def most_stages(share: float) -> int:
-    """As many as leave the last stage something to do, where ``share`` of all is to be selected."""
+    """Return the largest number of stages that leaves the last one something to select, at ``share`` = k / n."""
     return 1 + math.floor(math.log(share) / math.log(STAGE_SHARE))
 
 
 def exponential_quantile(mean: float, variance: float, share: float) -> float:
-    """What ``share`` of the values reach, of an exponential distribution of this mean."""
+    """Return the value that ``share`` of an exponential distribution of this mean reach."""
     return -mean * math.log(share)
 
 
 def pareto_quantile(mean: float, variance: float, share: float) -> float:
-    """The same of a generalized Pareto distribution, by its moments; an exponential one where it has no tail."""
+    """Return the value that ``share`` of a generalized Pareto distribution reach, fitted by its moments.
+
+    Without a tail it is an exponential distribution.
+    """
     ratio = mean * mean / variance if variance > 0 else 1.0
     shape, scale = (1 - ratio) / 2, mean * (ratio + 1) / 2
     if abs(shape) < 1e-6:

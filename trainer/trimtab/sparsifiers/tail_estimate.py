@@ -26,18 +26,18 @@ class TailEstimate:
     """The estimated tail of the magnitudes: near ``threshold``, k (t / threshold)^(-1 / decay) of them reach t."""
 
     threshold: float
-    """About k elements should reach it."""
+    """Threshold that about k elements should reach."""
     decay: float
     """-d log(threshold) / d log(count)."""
     error: float
     """Standard error of log(count) at the threshold."""
 
     def threshold_for(self, factor: float) -> float:
-        """The threshold that ``factor`` times k elements should reach."""
+        """Return the threshold that ``factor`` times k elements should reach."""
         return max(SMALLEST, self.threshold * math.exp(-self.decay * math.log(factor)))
 
     def decay_by(self, found: CompactResult, threshold: float) -> float:
-        """The tail's decay by the elements found at ``threshold``, or this one where too few were found."""
+        """Return the tail's decay by the elements found at ``threshold``, or this one if too few were found."""
         if found.indices.numel() < TOP_SAMPLES or threshold <= SMALLEST:
             return self.decay
         return hill(found.values[:: found.values.numel() // TOP_SAMPLES].abs(), threshold)
@@ -59,7 +59,7 @@ def estimate_by_sample(grad: FlatGrad, residual: Tensor | None, k: int) -> TailE
 
 
 def sample_magnitudes(grad: FlatGrad, residual: Tensor | None, num_samples: int, draw: int = 0) -> Tensor:
-    """`kernels.sample` of |grad + residual|, or of |grad| where there is no residual: float32 [num_samples]."""
+    """Sample |grad + residual|, or |grad| without a residual, by `kernels.sample`: float32 [num_samples]."""
     if residual is not None:
         return kernels.sample(grad, residual, num_samples, draw)
     assert isinstance(grad, Tensor)
@@ -67,5 +67,5 @@ def sample_magnitudes(grad: FlatGrad, residual: Tensor | None, num_samples: int,
 
 
 def hill(magnitudes: Tensor, start: float) -> float:
-    """Hill's estimate of -d log(threshold) / d log(count) at ``start``, from the ``magnitudes`` beyond it."""
+    """Return Hill's estimate of -d log(threshold) / d log(count) at ``start``, from the ``magnitudes`` beyond it."""
     return max(1e-3, float((magnitudes.double() / start).log().mean()))

@@ -1,9 +1,9 @@
-"""Selection by an estimated threshold: an estimate of a sparsifier's own, and bounds that hold whatever it is worth.
+"""Selection by an estimated threshold: a sparsifier's own estimate, and bounds that hold however poor it is.
 
-A small segment is selected exactly, which costs less. The published threshold sparsifiers share more. Each estimates a
-threshold in its paper's way, and may correct it by what it reached. Where the count then lies within the sparsifier's
-bounds, that is sent. Of too many, the k largest are kept. Otherwise, `trimtab.sparsifiers.near_k` selects: by a sample,
-corrected by its count, and exactly where that misses too.
+A small segment is selected exactly, which costs less. Each published threshold sparsifier estimates a threshold in its
+paper's way, and may correct it by the count that it reached. If the count then lies within the sparsifier's bounds,
+these elements are sent. Of too many, the k largest are kept. Otherwise `trimtab.sparsifiers.near_k` selects: by a
+sample, corrected by its count, and exactly if that misses too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Key = tuple[int, int]
 
 
 class EstimatingSelector(SegmentSelector):
-    """Selects by an estimate in segments of more than `EXACT_UP_TO` elements of which some are to stay."""
+    """Selects by an estimate in segments of more than `EXACT_UP_TO` elements, unless k is all of them."""
 
     @abstractmethod
     def _select(
@@ -49,30 +49,33 @@ class EstimatingSelector(SegmentSelector):
 
 
 class ThresholdSelector(EstimatingSelector):
-    """Sends between `lower` k and `upper` k elements of a segment: those that reach the estimated threshold.
+    """Sends `lower` k to `upper` k elements of a segment: those that reach the estimated threshold.
 
-    It sends fewer only where fewer are not zero, but at least one. Of a segment of up to `EXACT_UP_TO` elements, and
-    where the estimate misses the bounds by too many, it sends exactly k, the largest; where it misses them by too few,
-    within 10% of k. A segment that is not finite is sent as the pass found it, since the step will be dropped.
+    It sends fewer only if fewer are not zero, but at least one. Of a segment of up to `EXACT_UP_TO` elements, and if
+    the estimate is reached by too many, it sends exactly the k largest; if by too few, within 10% of k. A segment that
+    is not finite is sent as the pass found it, since the step will be dropped.
     """
 
     lower: float
     upper: float
     looks_at_all = True
-    """Whether the estimate needs acc to be formed; else it samples, and one pass forms acc and selects."""
+    """True if the estimate needs acc to be formed; else it samples, and one pass forms acc and selects."""
     max_corrections = 0
-    """How often a threshold is corrected by the count that it reached."""
+    """Largest number of corrections of a threshold by the count that it reached."""
 
     @abstractmethod
     def _threshold(self, grad: FlatGrad, residual: Tensor | None, k: int, key: Key) -> float:
-        """The threshold that about k elements of |grad + residual| reach; without a residual ``grad`` is acc."""
+        """Estimate the threshold that about k elements of |grad + residual| reach.
+
+        Without a residual, ``grad`` is acc.
+        """
 
     def _corrected(self, threshold: float, num_over: int, k: int) -> float:
-        """The threshold to try where ``num_over`` elements reached one; the same where it is good enough."""
+        """Return the threshold to try next if ``num_over`` elements reached one; the same if it is good enough."""
         return threshold
 
     def _reached(self, key: Key, k: int, num_over: int) -> None:
-        """What the last threshold of this segment reached, before bounds apply."""
+        """Note how many elements the last threshold of this segment reached, before bounds apply."""
 
     def _select(
         self, grad: FlatGrad, residual: Tensor | None, next_residual: Tensor, k: int, offset: int, key: Key

@@ -1,4 +1,4 @@
-"""Exact top-k: the oracle of the other sparsifiers, and slow (a quarter of a second for ten million elements).
+"""Exact top-k: the reference of the other sparsifiers, and slow (a quarter of a second for ten million elements).
 
 With one segment a tensor it is the layer-wise top-k, LWTopk.
 """
@@ -15,7 +15,7 @@ from trimtab.sparsifiers.base import SegmentSelector, Selected, selected, taken
 
 
 class TopK(SegmentSelector):
-    """Exactly the k elements of largest magnitude in each segment; it carries no state."""
+    """Selects exactly the k elements of largest magnitude in each segment; it carries no state."""
 
     name = "topk"
 
@@ -30,14 +30,20 @@ class TopK(SegmentSelector):
 
 
 def select_exactly(grad: FlatGrad, residual: Tensor, next_residual: Tensor, k: int, offset: int) -> CompactResult:
-    """The k elements of acc of largest magnitude; among equals at the boundary any may be taken."""
+    """Take the k elements of acc of largest magnitude; among equals at the boundary any may be taken."""
     return top_k_in_place(next_residual, k, kernels.accumulate(grad, residual, next_residual), offset)
 
 
 def top_k_in_place(acc: Tensor, k: int, squared_norm: float, offset: int) -> CompactResult:
-    """Take the k elements of largest magnitude out of ``acc``, whose squared norm is given; it becomes the residual.
+    """Take the k elements of largest magnitude out of ``acc``, which becomes the new residual.
 
     NaN counts as the largest, so that it is sent and seen.
+
+    Args:
+        acc: float32 [n].
+        k: Elements to take.
+        squared_norm: Sum of squares of ``acc``.
+        offset: Added to the returned indices.
     """
     n = acc.numel()
     if k >= n:
@@ -57,7 +63,7 @@ def top_k_in_place(acc: Tensor, k: int, squared_norm: float, offset: int) -> Com
 
 
 def kth_largest(values: Tensor, k: int) -> float:
-    """The k-th largest of ``values`` (float32 [m], k <= m); NaN counts as the largest."""
+    """Return the k-th largest of ``values`` (float32 [m], k <= m); NaN counts as the largest."""
     if values.device.type == "cpu":  # numpy's partition is ten times as fast as torch's
         return float(np.partition(values.numpy(), values.numel() - k)[-k])
     return float(torch.topk(values, k, sorted=False).values.min())

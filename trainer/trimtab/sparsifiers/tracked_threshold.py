@@ -1,4 +1,4 @@
-"""The default sparsifier: sends what reaches a threshold that it carries from step to step.
+"""The default sparsifier: it sends the elements that reach a threshold carried from step to step.
 
 Exact top-k costs some thirty passes over the gradient. Comparing with a threshold costs one, if about k elements reach
 the threshold. Each step therefore estimates it from two sources, each weighted by the inverse of its variance:
@@ -7,7 +7,7 @@ the threshold. Each step therefore estimates it from two sources, each weighted 
   gradient;
 * a sample of this step's acc = grad + residual: new, but coarse.
 
-What the pass at that threshold counts corrects it (`trimtab.sparsifiers.near_k`).
+The count of the pass at that threshold corrects it (`trimtab.sparsifiers.near_k`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DRIFT_MEMORY = 0.8
 
 @dataclass(frozen=True)
 class SegmentState:
-    """What a segment's selection carries to the next step."""
+    """State that a segment's selection carries to the next step."""
 
     k: int
     threshold: float
@@ -44,10 +44,10 @@ class TrackedThreshold(EstimatingSelector):
     """A threshold for each segment, carried from step to step.
 
     Of a segment with more than `EXACT_UP_TO` elements it sends the largest, between 0.9 k and 1.1 k of them. It sends
-    fewer only where fewer are not zero, but at least one. Of a smaller segment it sends exactly k. A segment that is
-    not finite is sent as the pass found it, since the step will be dropped.
+    fewer only if fewer are not zero, but at least one. Of a smaller segment it sends exactly k. A segment that is not
+    finite is sent as the pass found it, since the step will be dropped.
 
-    The state is keyed by the range of the flat buffers that a segment covers. When a new fusion plan keeps a range, the
+    The state is keyed by the range of the flat buffers that a segment covers. If a new fusion plan keeps a range, the
     range keeps its threshold; any other range starts from a sample alone.
     """
 
@@ -79,7 +79,7 @@ class TrackedThreshold(EstimatingSelector):
         self._proposed = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """``ranges``: a list of ``[first element, length, k, threshold, drift]``."""
+        """Return ``ranges``: ``[first element, length, k, threshold, drift]`` each."""
         return {"ranges": [[*key, carried.k, carried.threshold, carried.drift] for key, carried in self._state.items()]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -92,7 +92,7 @@ class TrackedThreshold(EstimatingSelector):
 
 
 def combined(sampled: TailEstimate, carried: SegmentState | None) -> TailEstimate:
-    """The sample's estimate and the last step's threshold, each weighted by the inverse variance of log(threshold)."""
+    """Combine the sample's estimate with the last step's threshold, by the inverse variance of log(threshold)."""
     if carried is None or not math.isfinite(carried.drift):
         return sampled
     sample_weight = (sampled.decay * sampled.error) ** -2
@@ -103,7 +103,7 @@ def combined(sampled: TailEstimate, carried: SegmentState | None) -> TailEstimat
 
 
 def _drift(carried: SegmentState | None, reached: float) -> float:
-    """The running variance of log(threshold), with this step's change; infinite where there was no last step."""
+    """Update the running variance of log(threshold) with this step's change; infinite without a last step."""
     if carried is None:
         return math.inf
     new = math.log(reached / carried.threshold) ** 2

@@ -17,7 +17,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trimtab.transport.base import HAS_LEFT, CommunicationError
-from trimtab.transport.tcp import SocketTransport, lost
+from trimtab.transport.connection import lost
+from trimtab.transport.tcp import SocketTransport
 
 #: Until the next look at sums under way: a share of the seconds that they have taken so far, within bounds.
 _SHARE_BETWEEN_LOOKS, _LEAST_SECONDS, _MOST_SECONDS = 0.02, 1e-4, 5e-3

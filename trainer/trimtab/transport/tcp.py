@@ -4,9 +4,7 @@ A send is eager: its bytes leave at once, whether or not the peer has asked for 
 until it does. A message therefore costs one one-way latency, where Gloo's rendezvous (the receiver's "ready" must reach
 the sender first) costs two or more. The transport has no thread: the caller that waits moves all pending bytes.
 
-A frame is a header (kind, sequence, place, length) and a payload. Sequence and place reveal a peer that is elsewhere in
-training. Two kinds of frames tell of failures. A rank that has waited long announces for whom it waits, so that the
-ranks that wait for it do not blame it. A rank that gives up sends an abort frame, which says why and is its last.
+`trimtab.transport.connection` has the frames.
 """
 
 from __future__ import annotations
@@ -15,10 +13,7 @@ import contextlib
 import os
 import select
 import socket
-import struct
 import time
-from collections import deque
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -26,46 +21,16 @@ import torch
 from torch import Tensor
 
 from trimtab.transport.base import CommunicationError, StepTag, Transport, malformed, num_bytes
+from trimtab.transport.connection import ABORT, ABORTING, HEADER, MESSAGE, WAITING, Connection, aborted, gone, lost
 from trimtab.transport.liveness import SILENCE_SECONDS, UnackedTimer, probe_when_idle
 
-_HEADER = struct.Struct("<IIQQ")
-_MESSAGE, _WAITING, _ABORTING = 0x7472696D, 0x77616974, 0x6F766572
-#: Payload of an abort frame: the rank at fault, and the reason. Its size is fixed, so that the frame can be found at
-#: the end of whatever was received before it.
-_ABORT = struct.Struct("<i508s")
 #: Large enough to overlap sending, receiving and adding; small enough that a relay's delay is a few milliseconds.
 _CHUNK_BYTES = 1 << 19
-#: One sendmsg call takes at most this many buffers (Linux: IOV_MAX is 1024).
-_MAX_PARTS = 512
 #: Seconds in which abort frames may be sent.
 _ABORT_SECONDS = 1.0
-
-
 #: A rank that waits for more bytes than these wakes up once so many have come, and not at every packet. Linux holds a
 #: socket's receive window down where this is more than a third of its first buffer (128 KiB).
 _WAKE_BYTES = 1 << 15
-
-
-@dataclass
-class Connection:
-    """To one peer."""
-
-    peer: int
-    socket: socket.socket
-    address: str
-    num_ranks: int
-    """Of the mesh that it is part of."""
-    outbox: deque[memoryview] = field(default_factory=deque)
-    waits_for: int | None = None
-    """The rank that the peer says it waits for."""
-    wakes_at: int = 1
-    """Bytes that must have come for the socket to count as readable."""
-
-    def wake_at(self, num_bytes: int) -> None:
-        """Count the socket as readable only once so many bytes have come, or the connection has ended."""
-        if num_bytes != self.wakes_at:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, num_bytes)
-            self.wakes_at = num_bytes
 
 
 class SocketTransport(Transport):
@@ -86,14 +51,14 @@ class SocketTransport(Transport):
             connected.setblocking(False)
             probe_when_idle(connected, silence)
             self._connections[peer] = Connection(peer, connected, str(connected.getpeername()[0]), self.size)
-        self._header = bytearray(_HEADER.size)
+        self._header = bytearray(HEADER.size)
 
     def _send(self, peer: int, parts: tuple[Tensor, ...]) -> None:
         connection = self._connections[peer]
-        header = _HEADER.pack(_MESSAGE, self.sequence & 0xFFFFFFFF, self.step_tag.code, num_bytes(parts))
+        header = HEADER.pack(MESSAGE, self.sequence & 0xFFFFFFFF, self.step_tag.code, num_bytes(parts))
         connection.outbox.append(memoryview(header))
         connection.outbox.extend(_bytes_of(part) for part in parts if part.numel())
-        self._write(connection)
+        connection.write()
 
     def receive(self, peer: int, *parts: Tensor) -> None:
         connection = self._connections[peer]
@@ -120,7 +85,7 @@ class SocketTransport(Transport):
             self._wait(pending[0], reading=False)
 
     def abort(self, peer: int, reason: str) -> None:
-        frame = _HEADER.pack(_ABORTING, 0, 0, _ABORT.size) + _ABORT.pack(peer, reason.encode()[:508])
+        frame = HEADER.pack(ABORTING, 0, 0, ABORT.size) + ABORT.pack(peer, reason.encode()[:508])
         for connection in self._connections.values():
             connection.outbox.append(memoryview(frame))
         until = time.monotonic() + _ABORT_SECONDS
@@ -131,7 +96,7 @@ class SocketTransport(Transport):
             poll.poll(100)
             for connection in pending:
                 try:
-                    self._write(connection)
+                    connection.write()
                 except CommunicationError:
                     connection.outbox.clear()
         for connection in self._connections.values():
@@ -146,19 +111,19 @@ class SocketTransport(Transport):
         """The length of the next message's payload."""
         while True:
             self._read(connection, memoryview(self._header))
-            kind, sequence, step_tag, length = _HEADER.unpack(self._header)
-            if kind != _WAITING:
+            kind, sequence, step_tag, length = HEADER.unpack(self._header)
+            if kind != WAITING:
                 break
             if sequence >= self.size or step_tag or length:
                 raise malformed(connection.peer, f"that it waits for rank {sequence} of {self.size}")
             self._heard_waiting(connection, sequence)
-        if kind == _ABORTING:
-            if length != _ABORT.size:
+        if kind == ABORTING:
+            if length != ABORT.size:
                 raise malformed(connection.peer, f"a last frame of {length} bytes")
             payload = bytearray(length)
             self._read(connection, memoryview(payload))
-            raise _aborted(connection, payload)
-        if kind != _MESSAGE:
+            raise aborted(connection, payload)
+        if kind != MESSAGE:
             raise malformed(connection.peer, f"a frame of an unknown kind ({kind:#x})")
         if sequence != self.sequence & 0xFFFFFFFF:
             raise CommunicationError(
@@ -189,24 +154,6 @@ class SocketTransport(Transport):
                 raise lost(connection, None)
             view = view[count:]
 
-    def _write(self, connection: Connection) -> None:
-        """Give the kernel as much of the outbox as it takes now."""
-        outbox = connection.outbox
-        while outbox:
-            try:
-                count = connection.socket.sendmsg([outbox[i] for i in range(min(len(outbox), _MAX_PARTS))])
-            except BlockingIOError:
-                return
-            except OSError as error:
-                raise lost(connection, error) from error
-            while count:
-                first = outbox[0]
-                if count < len(first):
-                    outbox[0] = first[count:]
-                    break
-                count -= len(first)
-                outbox.popleft()
-
     def _wait(self, connection: Connection, *, reading: bool) -> None:
         """Return when ``connection`` can be read, or else was written to; write all pending sends meanwhile."""
         moved = time.monotonic()
@@ -231,21 +178,21 @@ class SocketTransport(Transport):
             if not ready:  # while bytes move, there is no need to ask the kernel
                 for each in {connection.peer: connection, **{c.peer: c for c in writing.values()}}.values():
                     if timers.setdefault(each.peer, UnackedTimer()).seconds(each.socket) >= self.silence:
-                        raise _gone(each, self.silence)
+                        raise gone(each, self.silence)
             for descriptor in ready.keys() & writing.keys():
                 if ready[descriptor] & ~select.POLLIN:
-                    self._write(writing[descriptor])
+                    writing[descriptor].write()
                     moved = time.monotonic()
             if awaited in ready and (not reading or ready[awaited] & ~select.POLLOUT):
                 return
 
     def _announce_waiting(self, peer: int) -> None:
         """Tell every other rank that this one waits for ``peer``."""
-        frame = memoryview(_HEADER.pack(_WAITING, peer, 0, 0))
+        frame = memoryview(HEADER.pack(WAITING, peer, 0, 0))
         for connection in self._connections.values():
             if connection.peer != peer:
                 connection.outbox.append(frame)
-                self._write(connection)
+                connection.write()
 
     def _heard_waiting(self, connection: Connection, peer: int) -> None:
         """The rank at the other end itself waits for ``peer``: tell those who may wait for this rank, once."""
@@ -263,41 +210,13 @@ class SocketTransport(Transport):
         )
 
 
-def _bytes_of(tensor: Tensor) -> memoryview:
-    """The memory of a contiguous CPU tensor as bytes."""
-    array: Any = tensor.detach().view(-1).view(torch.uint8).numpy()
-    return memoryview(array)
-
-
-def _aborted(connection: Connection, payload: bytes | bytearray) -> CommunicationError:
-    at_fault, reason = _ABORT.unpack(payload)
-    if not 0 <= at_fault < connection.num_ranks:
-        return malformed(connection.peer, f"that rank {at_fault} of {connection.num_ranks} is at fault")
-    reporter = None if at_fault == connection.peer else connection.peer
-    return CommunicationError(at_fault, reason.rstrip(b"\0").decode(errors="replace"), reported_by=reporter)
-
-
 @cache
 def _memory_bytes() -> int:
     """Of this machine: no message is larger."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _gone(connection: Connection, seconds: float) -> CommunicationError:
-    return CommunicationError(
-        connection.peer, f"its machine acknowledged nothing for {seconds:g} s ({connection.address}): gone or cut off"
-    )
-
-
-def lost(connection: Connection, error: OSError | None) -> CommunicationError:
-    """Why the connection ended: what the peer's abort frame says, else that the connection is lost."""
-    heard = bytearray()
-    with contextlib.suppress(OSError):
-        while data := connection.socket.recv(1 << 20):
-            heard = (heard + data)[-_HEADER.size - _ABORT.size :]
-    if heard[: _HEADER.size] == _HEADER.pack(_ABORTING, 0, 0, _ABORT.size):
-        return _aborted(connection, heard[_HEADER.size :])
-    reason = "it closed the connection" if error is None else (error.strerror or str(error)).lower()
-    return CommunicationError(
-        connection.peer, f"connection to {connection.address} lost ({reason}); that rank's log says why"
-    )
+def _bytes_of(tensor: Tensor) -> memoryview:
+    """The memory of a contiguous CPU tensor as bytes."""
+    array: Any = tensor.detach().view(-1).view(torch.uint8).numpy()
+    return memoryview(array)

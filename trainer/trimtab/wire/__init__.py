@@ -1,1 +1,1 @@
-"""How indices and values are coded."""
+"""Codes of indices and values, and messages of them."""

@@ -22,15 +22,22 @@ _HEADER_BYTES = 8  # int32 count, int32 bytes in a unit
 
 @cache
 def warm_up() -> None:
-    """Compile what is compiled, so that no exchange waits for it."""
+    """Compile the loops, so that no exchange waits for that."""
     for gap in (1, 1000, 1_000_000):
         decode(encode(torch.arange(gap, 20 * gap, gap, dtype=torch.int32)))
 
 
 def encode(indices: Tensor) -> Tensor:
-    """int32 [m], strictly ascending from 0, as uint8 [a multiple of 4] that tells its own length.
+    """Code indices by the gaps between them.
 
-    Raises ValueError when the indices are not ascending.
+    Args:
+        indices: int32 [m], strictly ascending from 0.
+
+    Returns:
+        uint8, a multiple of 4 bytes that tells its own length.
+
+    Raises:
+        ValueError: The indices are not ascending.
     """
     if indices.device.type != "cpu":
         return encode(indices.cpu()).to(indices.device)
@@ -50,12 +57,12 @@ def encode(indices: Tensor) -> Tensor:
 
 
 def count_of(data: Tensor) -> int:
-    """How many indices ``data``, which begins with what `encode` made, holds."""
+    """Return the number of indices in ``data``, which begins with what `encode` made."""
     return int(data[:4].view(torch.int32).item())
 
 
 def decode(data: Tensor) -> Tensor:
-    """Inverse of `encode`: int32 [m]."""
+    """Return the indices (int32 [m]) that `encode` coded."""
     if data.device.type != "cpu":
         return decode(data.cpu()).to(data.device)
     count, unit = data[:_HEADER_BYTES].view(torch.int32).tolist()
@@ -73,7 +80,7 @@ _UNITS: dict[int, Any] = {1: np.uint8, 2: np.uint16}
 
 @numba.njit(nogil=True, cache=True)
 def _num_units(indices: Indices) -> tuple[int, int]:
-    """Units that the gaps take, of one byte and of two; negative when the indices are not ascending."""
+    """Count the units that the gaps take, of one byte and of two; negative if the indices are not ascending."""
     one, two, before = indices.size, indices.size, -1
     for index in indices:
         gap = index - before - 1

@@ -1,4 +1,4 @@
-"""Messages of (index, value) pairs: with a vote ahead of them, or of a range that may be sent in full.
+"""Messages of (index, value) pairs: with a vote ahead of them, or of a range that may be sent densely.
 
 The indices are coded (`index_code`), so that a message takes less than the 8 bytes a pair of the papers' closed forms.
 """
@@ -19,9 +19,15 @@ _SPARSE, _FILLED = 0, 1
 
 
 def pack(vote: Tensor, coded: Tensor, values: Tensor) -> Tensor:
-    """One message, uint8 of a multiple of 4 bytes: ``vote`` (float32), what `index_code.encode` made, ``values``.
+    """Join a vote, coded indices and values into one message.
 
-    The values are float32, or uint8 that a `ValueFormat` made of them.
+    Args:
+        vote: float32 [v].
+        coded: uint8, of `index_code.encode`.
+        values: float32 [m], or uint8 that a `ValueFormat` made of them.
+
+    Returns:
+        uint8, a multiple of 4 bytes.
     """
     parts = [vote.view(torch.uint8), coded, values.view(torch.uint8)]
     padding = -parts[2].numel() % 4
@@ -29,9 +35,15 @@ def pack(vote: Tensor, coded: Tensor, values: Tensor) -> Tensor:
 
 
 def unpack(message: Tensor, vote_length: int, wire: str = wires.default) -> tuple[Tensor, Pairs]:
-    """Inverse of `pack`, views into the message where that is possible; the peers know a vote's length and the format.
+    """Split what `pack` joined, into views of the message where possible.
 
-    What was sent of the values: rounded, where the format rounds.
+    Args:
+        message: uint8.
+        vote_length: Elements of the vote.
+        wire: Value format of the pairs.
+
+    Returns:
+        The vote, and the pairs as they were sent: rounded, if the format rounds.
     """
     vote, rest = message[: 4 * vote_length], message[4 * vote_length :]
     count, form = index_code.count_of(rest), format_of(wire)
@@ -42,9 +54,16 @@ def unpack(message: Tensor, vote_length: int, wire: str = wires.default) -> tupl
 
 
 def pack_range(pairs: Pairs, start: int, stop: int, wire: str = wires.default) -> tuple[Tensor, Pairs]:
-    """The pairs in ``start .. stop-1`` as uint8, and what the format takes of them.
+    """Code a range as pairs, or as every element if that takes fewer bytes.
 
-    Every element of the range is sent where that takes fewer bytes than pairs do.
+    Args:
+        pairs: Elements in ``start .. stop-1``.
+        start: First element of the range.
+        stop: End of the range.
+        wire: Value format.
+
+    Returns:
+        The message (uint8), and the rounding errors as pairs.
     """
     form = format_of(wire)
     sent, lost = pairs.rounded(wire)
@@ -61,7 +80,15 @@ def pack_range(pairs: Pairs, start: int, stop: int, wire: str = wires.default) -
 
 
 def write_range_mean(message: Tensor, out: Tensor, start: int, scale: float, wire: str = wires.default) -> None:
-    """Write what `pack_range` made of a range that begins at ``start``, times ``scale``."""
+    """Write ``scale`` times the range that `pack_range` coded to ``out``.
+
+    Args:
+        message: uint8.
+        out: float32, the range's elements.
+        start: First element of the range.
+        scale: Factor of the values.
+        wire: Value format.
+    """
     kind, data = int(message[:4].view(torch.int32).item()), message[4:]
     if kind == _FILLED:
         form = format_of(wire)

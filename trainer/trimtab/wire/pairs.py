@@ -23,7 +23,7 @@ from trimtab.wire.value_formats import format_of
 
 @dataclass(frozen=True)
 class Pairs:
-    """Elements that are sent, or their sums."""
+    """Elements of a sparse vector that is sent, or of a sum."""
 
     indices: Tensor
     """int32 [m], unique and ascending."""
@@ -39,19 +39,20 @@ class Pairs:
         return self.indices, self.values
 
     def cut(self, bounds: Sequence[int]) -> list[Pairs]:
-        """Those of each range ``bounds[i] .. bounds[i+1] - 1``."""
+        """Return the pairs of each range ``bounds[i] .. bounds[i+1] - 1``."""
         edges = torch.tensor(bounds, dtype=torch.int32, device=self.indices.device)
         places = torch.searchsorted(self.indices, edges).tolist()
         return [self.only(slice(low, high)) for low, high in pairwise(places)]
 
     def only(self, chosen: Tensor | slice) -> Pairs:
-        """Those at the places that ``chosen`` names: bool [m], ascending places, or a slice."""
+        """Return the pairs at the places in ``chosen``: bool [m], ascending places, or a slice."""
         return Pairs(self.indices[chosen], self.values[chosen])
 
     def rounded(self, wire: str) -> tuple[Pairs, Pairs]:
-        """As they arrive where they are sent in a format, and what that takes of them.
+        """Round the values to a format.
 
-        The former are sent as they are.
+        Returns:
+            The pairs as they arrive, which are sent without further error; and the rounding errors as pairs.
         """
         form = format_of(wire)
         if form.is_exact:
@@ -60,10 +61,10 @@ class Pairs:
         return Pairs(self.indices, sent), Pairs(self.indices, self.values - sent)
 
     def coded(self, wire: str = wires.default) -> tuple[Tensor, Tensor, Tensor]:
-        """The parts of a message that `decoded` reads, whose bytes are multiples of 4.
+        """Return the parts of a message that `decoded` reads, whose bytes are multiples of 4.
 
-        They are the first index (int32, from which the code counts: a range far from 0 costs no more), coded indices
-        and values, in the format that a plan's ``wire`` names.
+        The parts are the first index (int32, from which the code counts, so that a range far from 0 costs no more), the
+        coded indices, and the values in the format ``wire``.
         """
         first = self.indices[:1] if len(self) else self.indices.new_zeros(1)
         values = format_of(wire).encode(self.values)
@@ -73,7 +74,7 @@ class Pairs:
 
     @classmethod
     def decoded(cls, data: Tensor, wire: str = wires.default) -> Pairs:
-        """Of uint8 [m], what `coded` made; the values are those that were sent."""
+        """Return the pairs that `coded` made, from uint8 [m]; their values are those that were sent."""
         first, data = data[:4].view(torch.int32), data[4:]
         count, form = index_code.count_of(data), format_of(wire)
         num_bytes = form.num_bytes(count)
@@ -84,7 +85,7 @@ class Pairs:
 
 @cache
 def warm_up() -> None:
-    """Compile what is compiled, so that no exchange waits for it."""
+    """Compile the loops, so that no exchange waits for that."""
     index_code.warm_up()
     one = Pairs(torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.float32))
     added([one, one])
@@ -92,7 +93,15 @@ def warm_up() -> None:
 
 
 def keep(residual: Tensor, pairs: Pairs) -> float:
-    """Add what was not sent on to a residual (float32 [n]); returns how much larger its squared norm is by it."""
+    """Add pairs that were not sent on to a residual.
+
+    Args:
+        residual: float32 [n].
+        pairs: What to add.
+
+    Returns:
+        The increase of the residual's squared norm.
+    """
     before = kernels.take(residual, pairs.indices)
     after = before + pairs.values
     kernels.put(residual, pairs.indices, after)
@@ -100,9 +109,9 @@ def keep(residual: Tensor, pairs: Pairs) -> float:
 
 
 def strongest(pairs: Pairs, k: int) -> tuple[Pairs, Pairs]:
-    """The k of largest magnitude, the first ones of equals, and the others: alike wherever the pairs are.
+    """Split pairs into the k of largest magnitude and the rest, the same on every rank that holds them.
 
-    NaN counts as the largest, so that it is sent and seen.
+    Among equals the first are taken. NaN counts as the largest, so that it is sent and seen.
     """
     if k >= len(pairs):
         return pairs, pairs.only(slice(0, 0))
@@ -117,12 +126,12 @@ def strongest(pairs: Pairs, k: int) -> tuple[Pairs, Pairs]:
 
 
 def joined(parts: Sequence[Pairs]) -> Pairs:
-    """Pairs of ranges that follow one another as one."""
+    """Join pairs of ranges that follow one another."""
     return Pairs(torch.cat([part.indices for part in parts]), torch.cat([part.values for part in parts]))
 
 
 def added(parts: Sequence[Pairs]) -> Pairs:
-    """The sum of sparse vectors; each element's values are added in the order of the parts."""
+    """Sum sparse vectors; each element's values are added in the order of the parts."""
     if parts[0].indices.device.type != "cpu":
         indices, places = torch.unique(torch.cat([part.indices for part in parts]), return_inverse=True)
         sums = parts[0].values.new_zeros(indices.numel())
@@ -139,7 +148,7 @@ def added(parts: Sequence[Pairs]) -> Pairs:
 
 
 def contained(indices: Tensor, others: Tensor) -> Tensor:
-    """Which of ``indices`` are among ``others``, both int32, unique and ascending: bool [m]."""
+    """Return which of ``indices`` are among ``others`` (bool [m]); both are int32, unique and ascending."""
     if indices.device.type != "cpu":
         return torch.isin(indices, others)
     found = torch.empty(indices.numel(), dtype=torch.bool)
@@ -153,7 +162,7 @@ def _arrays(pairs: Pairs) -> tuple[Any, Any]:
 
 @numba.njit(nogil=True, cache=True)
 def _add(i: Any, x: Any, j: Any, y: Any, indices: Any, values: Any) -> int:
-    """Merge two sparse vectors into ``indices`` and ``values``; how many elements they have together."""
+    """Merge two sparse vectors into ``indices`` and ``values``, and return the number of elements of the sum."""
     a = b = count = 0
     while a < i.size or b < j.size:
         if b == j.size or (a < i.size and i[a] < j[b]):

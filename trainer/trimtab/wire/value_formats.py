@@ -1,13 +1,13 @@
-"""How float32 values cross: as they are, in bfloat16, or in 8, 4 or 2 bits with a scale for each block.
+"""Value formats: float32 values are sent as they are, in bfloat16, or in 8, 4 or 2 bits with a scale for each block.
 
-Rounding is to nearest, and the same wherever the same values are rounded: what it takes is not lost, for the rank that
-rounds keeps it in its residual, and so it need not be right on average, as stochastic rounding would make it. No format
-makes the error of a block larger than the block, so that error feedback does not feed on itself.
+Rounding is to nearest, and the same wherever the same values are rounded. The rank that rounds keeps the error in its
+residual. Rounding therefore need not be right on average, as stochastic rounding would make it. No format makes the
+error of a block larger than the block, so that error feedback does not feed on itself.
 
 8 and 4 bits are multiples of a step, the block's largest magnitude over 127 or 7. The step is a bfloat16: what was
 rounded once is rounded to itself, so that sums may be passed on from rank to rank. 2 bits are a sign and one of two
-magnitudes, the means of those in the block that are above its mean magnitude and of those that are not: of selected
-values, none of which is near zero.
+magnitudes: the mean of the block's magnitudes above their mean, and the mean of the others. That suits selected values,
+none of which is near zero.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from trimtab.kernels import block_layout
 
 
 class ValueFormat(ABC):
-    """How values cross; `decode` of what `encode` made is what was sent of them."""
+    """A code of float32 values; `decode` returns the values as they were sent."""
 
     is_exact = False
 
     @abstractmethod
     def num_bytes(self, count: int) -> int:
-        """What ``count`` values take: a multiple of 2."""
+        """Return the bytes of ``count`` coded values: a multiple of 2."""
 
     @abstractmethod
     def encode(self, values: Tensor) -> Tensor:
-        """float32 [m] as uint8 [`num_bytes`]."""
+        """Code float32 [m] as uint8 [`num_bytes`]."""
 
     @abstractmethod
     def decode(self, data: Tensor, count: int) -> Tensor:
-        """Inverse of `encode`: float32 [count], as far as it rounds nothing."""
+        """Return ``count`` values (float32) of what `encode` made, rounding errors included."""
 
     def round(self, values: Tensor, errors: Tensor) -> Tensor:
-        """`encode` that leaves in ``values`` what is sent of them, and adds what rounding takes to ``errors``."""
+        """Encode ``values``, leave in them what is sent, and add the rounding errors to ``errors``."""
         coded = self.encode(values)
         sent = self.decode(coded, values.numel())
         errors += values - sent
@@ -49,81 +49,94 @@ class ValueFormat(ABC):
         return coded
 
     def read(self, data: Tensor, target: Tensor) -> None:
-        """`decode` into float32 [m]."""
+        """Decode into ``target``, float32 [m]."""
         target.copy_(self.decode(data, target.numel()))
 
     def add(self, data: Tensor, target: Tensor) -> None:
-        """Add what `decode` makes of it to float32 [m]."""
+        """Decode, and add to ``target``, float32 [m]."""
         target += self.decode(data, target.numel())
 
 
 class Float32(ValueFormat):
-    """As they are."""
+    """Values as they are."""
 
     is_exact = True
 
     def num_bytes(self, count: int) -> int:
+        """See `ValueFormat.num_bytes`."""
         return 4 * count
 
     def encode(self, values: Tensor) -> Tensor:
+        """See `ValueFormat.encode`."""
         return values.view(torch.uint8)
 
     def decode(self, data: Tensor, count: int) -> Tensor:
+        """See `ValueFormat.decode`."""
         return data.view(torch.float32)
 
 
 class BFloat16(ValueFormat):
-    """The upper half of each."""
+    """The upper half of each value."""
 
     def num_bytes(self, count: int) -> int:
+        """See `ValueFormat.num_bytes`."""
         return 2 * count
 
     def encode(self, values: Tensor) -> Tensor:
+        """See `ValueFormat.encode`."""
         return values.to(torch.bfloat16).view(torch.uint8)
 
     def decode(self, data: Tensor, count: int) -> Tensor:
+        """See `ValueFormat.decode`."""
         return data.view(torch.bfloat16).float()
 
     def round(self, values: Tensor, errors: Tensor) -> Tensor:
+        """See `ValueFormat.round`."""
         return kernels.round_to_bfloat16(values, errors).view(torch.uint8)
 
     def read(self, data: Tensor, target: Tensor) -> None:
+        """See `ValueFormat.read`."""
         target.copy_(data.view(torch.bfloat16))
 
     def add(self, data: Tensor, target: Tensor) -> None:
+        """See `ValueFormat.add`."""
         kernels.add_bfloat16(target, data.view(torch.bfloat16))
 
 
 class Blocks(ValueFormat):
-    """In so few bits, with what each block of values needs to read them ahead of all."""
+    """Values in 8, 4 or 2 bits, behind the scales of all blocks."""
 
     def __init__(self, bits: int) -> None:
-        """``bits``: 8, 4 or 2."""
+        """Make the format of ``bits``: 8, 4 or 2."""
         self._bits = bits
 
     def num_bytes(self, count: int) -> int:
+        """See `ValueFormat.num_bytes`."""
         return block_layout.num_bytes(count, self._bits)
 
     def encode(self, values: Tensor) -> Tensor:
+        """See `ValueFormat.encode`."""
         return kernels.write_blocks(values.contiguous(), self._bits)
 
     def decode(self, data: Tensor, count: int) -> Tensor:
+        """See `ValueFormat.decode`."""
         target = torch.empty(count, dtype=torch.float32, device=data.device)
         self.read(data, target)
         return target
 
     def read(self, data: Tensor, target: Tensor) -> None:
+        """See `ValueFormat.read`."""
         kernels.read_blocks(data, self._bits, target)
 
 
 @cache
 def format_of(wire: str) -> ValueFormat:
-    """The format that a plan's ``wire`` names."""
+    """Return the format that a plan's ``wire`` names."""
     made: ValueFormat = wires.make(wire)
     return made
 
 
 def put_errors(residual: Tensor, indices: Tensor, errors: Tensor) -> float:
-    """Keep what rounding took (float32 [m]) where a residual was cleared; returns its squared norm."""
+    """Put rounding errors (float32 [m]) where a residual was cleared, and return their squared norm."""
     kernels.put(residual, indices, errors)
     return float(errors.double().square().sum())

@@ -1,8 +1,8 @@
 """ARC-Top-K: blocks with the largest sketched norms, the same on every rank without an index sent (arXiv 2510.26709).
 
-Every rank projects each block of acc on a random direction, the same on all ranks. The projection is linear, so what
-the ranks found adds up to the projection of their sum, whose size tells all of them which blocks weigh most in the
-mean. Only values at those blocks are all-reduced.
+Every rank projects each block of acc on a random direction, the same on all ranks. The projection is linear, so the
+ranks' sketches add up to the sketch of their sum, whose size shows all of them which blocks weigh most in the mean.
+Only values at these blocks are all-reduced.
 
 The paper all-reduces the sketch, of four directions. Here ranks all-gather it and add it up: over a ring it would take
 2 (N-1) messages more, as many as its values. One direction with blocks a quarter as long got as much through, at the
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sketched(Prepared):
-    """What a rank's blocks come to along the direction of this step."""
+    """A rank's blocks, projected on this step's direction."""
 
     num_sent: int
-    """Blocks to send."""
+    """Number of blocks to send."""
     block: int
-    """Elements of a block."""
+    """Number of elements of a block."""
     sketch: Tensor
     """float32 [ceil(n / block)]."""
     timer: LapTimer
@@ -49,6 +49,7 @@ class ArcTopk(Collective):
     """
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Sketched:
+        """Accumulate, and project each block on this step's direction."""
         timer = LapTimer(exchange.out.device)
         acc = exchange.next_residual
         before = kernels.accumulate(exchange.grad, exchange.residual, acc)
@@ -64,6 +65,7 @@ class ArcTopk(Collective):
         return Sketched(before, num_sent, block, sketch, timer)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        """Gather the sketches, choose blocks by their sum, and all-reduce the values there."""
         assert isinstance(prepared, Sketched)
         residual, timer, num_bytes = exchange.next_residual, prepared.timer, transport.num_bytes
         timer.resume()
@@ -96,10 +98,10 @@ class ArcTopk(Collective):
 
 
 def blocks_of(n: int, k: int) -> tuple[int, int]:
-    """How many blocks make k of n elements, and how long each is.
+    """Return how many blocks make k of n elements, and the elements of each.
 
-    The finest ones whose sketch is no larger than `ARC_SKETCH_SHARE` of the values, but `ARC_FEWEST_BLOCKS` at least:
-    of few and long blocks little is chosen that weighs more than the rest.
+    These are the finest blocks whose sketch is no larger than `ARC_SKETCH_SHARE` of the values, but at least
+    `ARC_FEWEST_BLOCKS`: of few and long blocks little is chosen that weighs more than the rest.
     """
     if k == n:
         return 1, n
@@ -108,6 +110,6 @@ def blocks_of(n: int, k: int) -> tuple[int, int]:
 
 
 def _direction(exchange: Exchange, block: int) -> Tensor:
-    """float32 [block], normal, the same on every rank, and another in every step and buffer."""
+    """Draw a normal direction (float32 [block]), the same on every rank, another in every step and buffer."""
     random = torch.Generator().manual_seed(1_000_003 * exchange.step + exchange.start)
     return torch.randn(block, dtype=torch.float32, generator=random)

@@ -1,14 +1,13 @@
-"""What the next forward pass needs first is sent first (ByteScheduler, SOSP 2019; P3, MLSys 2019).
+"""Priority: the bucket that the next forward pass needs first is sent first (ByteScheduler, SOSP 2019; P3, MLSys 2019).
 
-Buffers are cut into parts, so that one that is not urgent delays those that are for no longer than a part takes. The
-order is found by running ahead one step's exchanges, and is the same on every rank: whenever a link is free, that
-bucket of those which are complete goes next which the forward pass needs first. What has not begun to cross when
-backward ends arrives in the next forward pass.
+Buffers are cut into parts, so that one that is not urgent delays an urgent one for no longer than a part takes. The
+order is found by running ahead one step's exchanges, and is the same on every rank. Whenever a link is free, that
+complete bucket goes next which the forward pass needs first. Buckets that have not begun to cross when backward ends
+arrive in the next forward pass.
 
-ByteScheduler's credit is how much may be handed to the network at the same time: with more than one part, what one
-waits for latency others fill with bytes, and what is more urgent waits longer for its turn. Each part of the credit
-crosses a link of its own, over the same interface. The order is the same under any credit; it is what is urgent when a
-link is free.
+ByteScheduler's credit is how much may be handed to the network at the same time: with more than one part, the others
+fill with bytes what one waits for latency, and what is more urgent waits longer for its turn. Each part of the credit
+crosses a link of its own, over the same interface. The order by urgency is the same under any credit.
 """
 
 from __future__ import annotations
@@ -36,10 +35,16 @@ _LEAST_GAIN = 0.05
 def plan_priority(
     profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, partition: int, credit: int
 ) -> PlannedSchedule:
-    """``partition``: most elements of a bucket; ``credit``: how many may cross at the same time.
+    """Plan the order by urgency, with the partition and credit that make steps shortest.
 
-    0, of either: whatever makes steps the shortest. Where ranks have no further links over their first interface, or
-    a second interface, there is one part at a time on each.
+    If ranks have no further links over their first interface, or a second interface, the credit is 1.
+
+    Args:
+        profile: Measured times of a step.
+        cuts: First elements of the buffers.
+        facts: Tensor sizes and costs.
+        partition: Most elements of a bucket; 0 tries several.
+        credit: Parts that may cross at the same time; 0 tries `CREDITS`.
     """
     parts = [split(cuts, sum(facts.tensor_sizes), partition, 2 * MOST_PARTS)] if partition else partitions(cuts, facts)
     credits_tried = (credit,) if credit else CREDITS if facts.may_cut else (1,)
@@ -58,7 +63,7 @@ def plan_priority(
 
 
 def partitions(cuts: tuple[int, ...], facts: StepFacts) -> list[tuple[int, ...]]:
-    """The cuts that are tried, coarsest first."""
+    """Return the cuts that are tried, coarsest first."""
     num_elements = sum(facts.tensor_sizes)
     tried, most = [cuts], 1
     while facts.may_cut and (most := 2 * most) <= MOST_PARTS:
@@ -69,10 +74,13 @@ def partitions(cuts: tuple[int, ...], facts: StepFacts) -> list[tuple[int, ...]]
 
 
 def timetable(times: StepTimes, choose: Choose = lambda sent, complete: max(complete), num_links: int = 1) -> Timetable:
-    """One iteration, again and again: the order that ``choose`` makes, by default the most urgent bucket first.
+    """Run one iteration's exchanges ahead, and return their order as a timetable of one iteration.
 
-    Of the links of two interfaces a bucket takes the one over which one of middling size would arrive first; of
-    ``num_links`` that share one interface, the one that is free first.
+    Args:
+        times: Times of each bucket.
+        choose: Chooses the next bucket; by default the most urgent one.
+        num_links: Links that share one interface; a bucket takes the one that is free first. Of the links of two
+        interfaces, it takes the one over which a bucket of mean size would arrive first.
     """
     complete_at, num_buckets, slowness = list(accumulate(times.backward)), len(times.wire), times.link_slowness
     if num_links > 1:

@@ -20,13 +20,20 @@ _HARDLY_SHORTER = 0.9
 def plan_deft(
     profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, partition: int, preserver: str, merged: str
 ) -> PlannedSchedule:
-    """The queues' timetable, as the Preserver lets it pass; where it lets none, the best of those that delay nothing.
+    """Plan the queues' timetable, if the Preserver accepts it; else US-Byte's, which delays nothing.
 
-    ``partition``: most elements of a bucket. ``preserver``: ``off`` takes the first timetable, whatever it costs; else
-    none passes while the loss falls short of what its gradients promise, nor where it rose when updates came late, for
-    the paper's model sees neither. ``merged``: an update takes the ``mean`` of the iterations that it merges, or their
-    ``sum``; ``auto``: the sum, and none before training is a hundred steps old and the loss was seen to fall as
-    promised. Without the Preserver nothing is seen: the mean, as published.
+    Args:
+        profile: Measured times of a step, and the loss.
+        cuts: First elements of the buffers.
+        facts: Tensor sizes and costs.
+        partition: Most elements of a bucket.
+        preserver: ``off`` takes the first timetable, whatever it costs. ``on`` also accepts none while the loss falls
+            short
+        of what its gradients promise, or if it rose when updates came late: the paper's model sees neither.
+        merged: An update takes the ``mean`` of the iterations that it merges, or their ``sum``. ``auto`` takes the sum,
+            and
+        delays nothing before training is a hundred steps old and the loss was seen to fall as promised. Without the
+        Preserver nothing is seen, so ``auto`` takes the mean, as published.
     """
     num_elements = sum(facts.tensor_sizes)
     parts = _within_knapsack(profile, split(cuts, num_elements, partition), facts)
@@ -46,7 +53,7 @@ def plan_deft(
 
 
 def _within_knapsack(profile: Profile, cuts: tuple[int, ...], facts: StepFacts) -> tuple[int, ...]:
-    """Cuts between which each bucket crosses within the forward pass: the smallest knapsack (section III.D)."""
+    """Cut until each bucket crosses within the forward pass, the smallest knapsack (section III.D)."""
     num_elements = sum(facts.tensor_sizes)
     while len(cuts) < _MOST_BUCKETS:
         times = facts.times(profile, cuts)

@@ -1,4 +1,4 @@
-"""Knapsacks whose items are exchanges and whose capacity is computing time (DeFT, section III; its Algorithm 1)."""
+"""DeFT's knapsacks: items are exchanges, capacity is computing time (section III, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from math import ceil
 _UNITS = 10_000
 
 Order = tuple[int, ...]
-"""Items that were chosen, by index, in order."""
+"""Chosen items, by index, in order."""
 Orders = tuple[Order, ...]
-"""Those of each link."""
+"""Chosen items of each link."""
 Fill = Callable[[Sequence[float], Sequence[float]], Orders]
-"""From the weights of items and the seconds that there are on each link to the items that it takes."""
+"""Chooses items of each link, from the items' weights and the seconds of each link."""
 
 
 def knapsack(weights: Sequence[float], capacity: float) -> Order:
-    """The items that fill the capacity best: Problem 1 of the paper, profit and weight being the same seconds.
+    """Return the items that fill the capacity best (Problem 1; profit and weight are the same seconds).
 
-    Over the capacity, and short of the best choice, by at most a ten-thousandth of it for each item: so that items
-    which fill it exactly do, however they are rounded.
+    The result may be over the capacity, and short of the best choice, by at most a ten-thousandth of the capacity for
+    each item: so that items which fill it exactly do, however they are rounded.
+
+    Args:
+        weights: Seconds of each item.
+        capacity: Seconds.
     """
     if capacity <= 0:
         return ()
@@ -40,10 +44,14 @@ def knapsack(weights: Sequence[float], capacity: float) -> Order:
 
 
 def two_knapsacks(weights: Sequence[float], seconds: Sequence[float], speed_ratio: float) -> Orders:
-    """Items for a fast link and for one that is ``speed_ratio`` times slower, for so many ``seconds`` of each.
+    """Return items for a fast link and for a slower one (Problem 2, by the paper's greedy rule).
 
-    Problem 2 by the paper's greedy rule: the smaller knapsack first, the longest item that still fits before others.
-    Weights are seconds on the fast link, so that the slow link's knapsack holds seconds / speed_ratio.
+    The smaller knapsack is filled first, with the longest item that still fits.
+
+    Args:
+        weights: Seconds of each item on the fast link.
+        seconds: Seconds that there are on each link.
+        speed_ratio: How much longer an item takes on the slow link, whose knapsack holds ``seconds[1] / speed_ratio``.
     """
     left = {0: seconds[0], 1: seconds[1] / speed_ratio}
     taken: dict[int, list[int]] = {0: [], 1: []}
@@ -60,11 +68,16 @@ def two_knapsacks(weights: Sequence[float], seconds: Sequence[float], speed_rati
 def recursive_knapsack(
     weights: Sequence[float], steps: Sequence[float], seconds: Sequence[float], fill: Fill
 ) -> Orders:
-    """Of items that become ready one after another, those that fill the time that is left (Algorithm 1).
+    """Return the items that fill the remaining time if they become ready one after another (Algorithm 1).
 
-    ``seconds`` of each link are left when the first item is ready; ``steps[i]`` is the time from item i to item i + 1.
-    An order that leaves the first items out begins later, so it has less time; the fullest is taken, of equals the
-    latest.
+    An order that leaves the first items out begins later, so it has less time. The fullest order is taken, among equals
+    the latest.
+
+    Args:
+        weights: Seconds of each item.
+        steps: ``steps[i]`` is the time from item i to item i + 1.
+        seconds: Seconds of each link that are left when the first item is ready.
+        fill: Fills the knapsacks.
     """
     best, filled = fill((), seconds), 0.0
     for first in range(len(weights)):

@@ -1,4 +1,4 @@
-"""DeFT's Preserver: whether fewer updates by larger batches bring the loss where one update an iteration would.
+"""DeFT's Preserver: it accepts fewer updates by larger batches if they lower the loss as one an iteration would.
 
 Training is taken for a random walk of the loss that rebounds from its objective (DeFT, section IV.C; Yin et al., KDD
 2017): a step with a batch of B lowers it by the learning rate times a number drawn from Normal(mu, sigma^2 / B).
@@ -25,10 +25,10 @@ _FIRST_DELAY = 100
 
 @dataclass(frozen=True)
 class LossModel:
-    """What the expected loss depends on, at one stage of training."""
+    """Inputs of the expected loss, at one stage of training."""
 
     loss: float
-    """Where the walk stands: s."""
+    """Present state of the walk: s."""
     learning_rate: float
     """Of SGD, momentum included: eta."""
     squared_gradient_norm: float
@@ -36,12 +36,13 @@ class LossModel:
     noise: float
     """Standard deviation of that number from batch to batch, for one iteration's batch: sigma / sqrt(B)."""
     sums: bool = False
-    """Whether an update takes the sum of its iterations' gradients, in place of their mean."""
+    """True if an update takes the sum of its iterations' gradients, not their mean."""
 
     def after(self, batches: Sequence[int]) -> float:
-        """The expected loss after an update by each of the batches, which are so many iterations' each.
+        """Return the expected loss after an update by each of the batches (section IV.C.2), for an objective of 0.
 
-        The objective is 0.
+        Args:
+            batches: Iterations that each batch merges.
         """
         expected = self.loss
         for size in batches:
@@ -56,16 +57,16 @@ class LossModel:
         return expected
 
     def accepts(self, batches: Sequence[int]) -> bool:
-        """Whether these batches bring the expected loss within a hundredth of what as many single ones do."""
+        """Return whether the expected loss is within 1% of that of as many single iterations (section IV.C.3)."""
         one_by_one, merged = self.after([1] * sum(batches)), self.after(batches)
         return merged > 0 and abs(one_by_one / merged - 1) <= _TOLERANCE
 
 
 def loss_model(profile: Profile, *, is_sgd: bool, sums: bool = False) -> LossModel | None:
-    """What a profile tells; None where the script does not tell its loss, or the model does not hold.
+    """Return the loss model of a profile; None if the script does not report its loss, or the model does not hold.
 
-    It holds for SGD: what a step of Adam's kin does to the loss is no matter of the gradient's norm alone. Noise is
-    taken to have no direction of its own, which understates it, and with it what a larger batch is good for.
+    The model holds for SGD: what a step of Adam's kin does to the loss does not depend on the gradient's norm alone.
+    Noise is taken to have no direction of its own, which understates it, and with it the benefit of a larger batch.
     """
     squared_norm, variance = profile.squared_gradient_norm, profile.gradient_variance
     if not is_sgd or profile.loss is None or profile.loss <= 0 or profile.learning_rate is None:
@@ -78,16 +79,19 @@ def loss_model(profile: Profile, *, is_sgd: bool, sums: bool = False) -> LossMod
 
 
 def is_too_early(profile: Profile) -> bool:
-    """Whether training is young, or nobody has seen yet that the loss falls as its gradients promise."""
+    """Return whether training is young, or the loss was not seen yet to fall as its gradients promise."""
     return profile.step < _FIRST_DELAY or profile.kept_promise is None
 
 
 def preserved(
     solve: Callable[[float], Timetable], merged: Callable[[Timetable], Sequence[int]], model: LossModel | None
 ) -> Timetable | None:
-    """The first timetable that the loss bears, with knapsacks as much larger as it takes; None if there is none.
+    """Return the first timetable that the loss model accepts, with knapsacks enlarged as needed; None without one.
 
-    Without a ``model`` only one that updates in each iteration is.
+    Args:
+        solve: Makes a timetable, for knapsacks enlarged by a factor.
+        merged: Returns the iterations that each update of a timetable merges.
+        model: Without one, only a timetable that updates in each iteration is accepted.
     """
     for retry in range(1 + _MOST_RETRIES):
         made = solve(_GROWTH**retry)

@@ -1,8 +1,9 @@
 """DeFT's two queues of buckets (section III.B), run ahead of training until they repeat themselves.
 
-The *current* queue holds what is left to send of gradients of past iterations; the *future* queue adds up those that
-come meanwhile, of every bucket. Once the current queue can be emptied in an iteration, what still fits of the future
-queue is sent as well, the rest becomes the current queue, and the optimizer takes the set that has been completed.
+The *current* queue holds what is left to send of gradients of past iterations; the *future* queue adds up the gradients
+that come meanwhile, of every bucket. Once the current queue can be emptied in an iteration, what still fits of the
+future queue is sent as well, the rest becomes the current queue, and the optimizer takes the set that has been
+completed.
 
 Two corrections of Algorithm 2, by the paper's Fig. 4: the first iteration completes no older set, so it updates
 nothing; and the future queue holds the present iteration's gradients when it is chosen from. Two departures from it:
@@ -28,19 +29,23 @@ _MOST_ITERATIONS = 24
 
 @dataclass(frozen=True)
 class Queues:
-    """Where they stand before an iteration."""
+    """State of both queues before an iteration."""
 
     current: tuple[int, ...] = ()
     """Buckets that are left to send of the generation that was closed last, in backward order."""
     age: int = 1
-    """How many iterations ago it was closed; those since are in the future queue, if it is more than 1."""
+    """Iterations since it was closed; if more than 1, the future queue holds the gradients of those since."""
 
 
 def timetable(times: StepTimes, scale: float = 1.0) -> Timetable:
-    """What iterations do where each bucket takes these times; knapsacks are ``scale`` times the computing time.
+    """Run the queues ahead until they repeat themselves, and return the iterations.
 
-    At least one bucket is sent of a current queue in each iteration, however long it takes: so each queue is empty
+    At least one bucket of a current queue is sent in each iteration, however long it takes. So each queue is empty
     after as many iterations as there are buckets, and no gradient waits for twice as many.
+
+    Args:
+        times: Times of each bucket.
+        scale: Size of the knapsacks, over the computing time.
     """
     queues, seen = Queues(), dict[Queues, int]()
     everything = Queues(tuple(range(len(times.wire))))
@@ -58,7 +63,7 @@ def timetable(times: StepTimes, scale: float = 1.0) -> Timetable:
 
 
 def merged(made: Timetable) -> tuple[int, ...]:
-    """How many iterations' gradients each update of the cycle takes (the paper's k, section IV.C)."""
+    """Return how many iterations' gradients each update of the cycle takes (the paper's k, section IV.C)."""
     newest = [t + i.update for t, i in enumerate((*made.first, *made.cycle, *made.cycle)) if i.update is not None]
     in_cycle = sum(iteration.update is not None for iteration in made.cycle)
     counts = [later - earlier for earlier, later in zip([-1, *newest], newest, strict=False)]
@@ -66,7 +71,7 @@ def merged(made: Timetable) -> tuple[int, ...]:
 
 
 def _next(queues: Queues, times: StepTimes, scale: float) -> tuple[Iteration, Queues]:
-    """One iteration, and where it leaves the queues."""
+    """Return one iteration, and the queues after it."""
     fill = _filler(times.link_slowness)
     seconds = [scale * (sum(times.forward) + sum(times.backward))] * len(times.link_slowness)
     old = _take(fill, queues.current, times, seconds)
@@ -85,13 +90,13 @@ def _next(queues: Queues, times: StepTimes, scale: float) -> tuple[Iteration, Qu
 
 
 def _emptied(queues: Queues) -> Iteration:
-    """All that is left of the current queue is sent, however long it takes, and nothing else."""
+    """Return an iteration that sends the rest of the current queue, however long it takes, and nothing else."""
     sends = tuple(Send(bucket, -queues.age) for bucket in queues.current)
     return Iteration(sends, -queues.age, joins=queues.age > 1)
 
 
 def _fresh(fill: Fill, sends: Sequence[Send], times: StepTimes, unused: Sequence[float], scale: float) -> Orders:
-    """What is sent of the present iteration's gradients: never the bucket that backward fills last."""
+    """Choose from the present iteration's gradients; never the bucket that backward fills last."""
     sent = {send.bucket for send in sends}
     free = [bucket for bucket in range(len(times.wire) - 1) if bucket not in sent]
     ready = [sum(times.backward[: bucket + 1]) for bucket in free]
@@ -115,7 +120,7 @@ def _filler(link_slowness: Sequence[float]) -> Fill:
 
 
 def _seconds(orders: Orders, times: StepTimes) -> list[float]:
-    """How long each link is taken by these."""
+    """Return how long these orders take on each link."""
     taken = (sum(times.crossing[bucket] for bucket in order) for order in orders)
     return [slowness * seconds for slowness, seconds in zip(times.link_slowness, taken, strict=False)]
 

@@ -1,12 +1,12 @@
 """ExDyna (Algorithm 1): every rank selects in a partition of its own, and all send what any of them selected.
 
-Partitions do not overlap, so the selections add up to k whatever the number of ranks: nothing builds up. They take
-turns (rank r has partition (t + r) mod N at step t) and are balanced by what was selected in them
-(`exdyna_partitions`); one threshold serves all ranks, scaled by what it achieved (`exdyna_threshold`).
+Partitions do not overlap, so the selections add up to k whatever the number of ranks. Ranks take partitions in turn
+(rank r has partition (t + r) mod N at step t), and partitions are balanced by what was selected in them (`partitions`).
+One threshold serves all ranks, scaled by the count that it achieved (`selection`).
 
 The paper gathers counts, then indices padded to the largest count, then all-reduces values. Messages here tell their
-own length, so counts travel with the indices and no padding is sent: log2 N fewer messages than its four phases, and
-as many bytes at most on the rank that selected most. Cost: [log2 N + 2 (N-1)] alpha + (N-1)/N (f + 2) M c beta.
+own length, so counts travel with the indices and no padding is sent: log2 N fewer messages than its four phases, and as
+many bytes at most on the rank that selected most. Cost: [log2 N + 2 (N-1)] alpha + (N-1)/N (f + 2) M c beta.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
 from trimtab.collectives.sparse_parts import mean_at
 from trimtab.papers.exdyna.partitions import Partitions, imbalance
-from trimtab.papers.exdyna.selection import PartSelection, select_over, within_quota
-from trimtab.papers.exdyna.threshold import RULES, SMALLEST, mean_of
+from trimtab.papers.exdyna.selection import RULES, SMALLEST, PartSelection, mean_of, select_over, within_quota
 from trimtab.sparsifiers.topk import kth_largest
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
@@ -46,36 +45,36 @@ CAPACITY_MULTIPLE = 2.0
 
 @dataclass(frozen=True)
 class BufferState:
-    """What one buffer carries from step to step, the same on every rank."""
+    """State that one buffer carries from step to step, the same on every rank."""
 
     k: int
     threshold: float
-    """For the next step."""
+    """Threshold for the next step."""
     partitions: Partitions
-    """Of the last step."""
+    """Partitions of the last step."""
     counts: tuple[int, ...]
     """Elements selected in each partition in the last step."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether the threshold is far from what k elements reach."""
+        """True if the threshold is far from what k elements reach."""
         return not self.k / LOST <= sum(self.counts) <= self.k * LOST
 
 
 @dataclass(frozen=True)
 class PartSelected(Prepared):
-    """What this rank selected in its partition."""
+    """A rank's selection in its partition."""
 
     partitions: Partitions
     threshold: float
     selection: PartSelection
     indices: Tensor
-    """uint8: those of the selection, coded."""
+    """uint8: the selection's indices, coded."""
     timer: LapTimer
 
 
 class ExDyna(Collective):
-    """The update is the mean of acc where any rank selected; all ranks clear their residual there.
+    """The update is the mean of acc at the elements that any rank selected; all ranks clear their residual there.
 
     About k elements in all, and at most 2k of a sudden: see docs/measurements/exdyna.md. It selects in partitions of
     the whole buffer, whatever its segments are. A buffer whose range a new fusion plan keeps, keeps threshold and
@@ -83,7 +82,13 @@ class ExDyna(Collective):
     """
 
     def __init__(self, group: Group, *, threshold: str, partition: str) -> None:
-        """``threshold`` names a rule of `RULES`; ``partition`` is ``dynamic``, or ``coarse``: even ones that stay."""
+        """Make the scheme.
+
+        Args:
+            group: The ranks that exchange.
+            threshold: Name of a rule of `RULES`.
+            partition: ``dynamic``, or ``coarse`` for even partitions that stay.
+        """
         super().__init__(group)
         index_code.warm_up()
         self._rule, self._scale = threshold, RULES[threshold]
@@ -92,6 +97,7 @@ class ExDyna(Collective):
         self._proposed: dict[tuple[int, int], BufferState] = {}
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> PartSelected:
+        """Select in this rank's partition (Algorithm 1; section IV-C)."""
         timer = LapTimer(exchange.out.device)
         state = self._state.get(_key(exchange))
         partitions, expected = self._partitions(exchange, state)
@@ -112,6 +118,7 @@ class ExDyna(Collective):
         return PartSelected(selection.squared_norm_before, partitions, threshold, selection, coded, timer)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        """Gather all ranks' indices, and all-reduce the values there."""
         assert isinstance(prepared, PartSelected)
         residual, timer, selection = exchange.next_residual, prepared.timer, prepared.selection
         num_bytes, size = transport.num_bytes, transport.size
@@ -152,14 +159,16 @@ class ExDyna(Collective):
         )
 
     def commit(self) -> None:
+        """See `Collective.commit`."""
         self._state.update(self._proposed)
         self._proposed = {}
 
     def discard(self) -> None:
+        """See `Collective.discard`."""
         self._proposed = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """``buffers``: a list of ``[first element, length, k, threshold, first blocks, counts]``."""
+        """Return ``buffers``: ``[first element, length, k, threshold, first blocks, counts]`` each."""
         return {
             "buffers": [
                 [*key, state.k, state.threshold, list(state.partitions.first_blocks), list(state.counts)]
@@ -168,6 +177,7 @@ class ExDyna(Collective):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Collective.load_state_dict`."""
         self._proposed = {}
         self._state = {
             (start, length): BufferState(k, threshold, Partitions(length, tuple(first_blocks)), tuple(counts))
@@ -175,11 +185,12 @@ class ExDyna(Collective):
         }
 
     def rebucket(self, old: Ranges, new: Ranges) -> None:
+        """See `Collective.rebucket`: a range that stays keeps its state."""
         kept = {(start, stop - start) for start, stop in new}
         self._state = {key: state for key, state in self._state.items() if key in kept}
 
     def _partitions(self, exchange: Exchange, state: BufferState | None) -> tuple[Partitions, list[float]]:
-        """Those of this step, and the share of what is selected that is expected of each."""
+        """Return this step's partitions, and each one's expected share of what is selected."""
         n, size = exchange.out.numel(), self.group.size
         if state is None or len(state.counts) != size or not sum(state.counts):
             return Partitions.even(n, size), [1.0] * size
@@ -189,7 +200,7 @@ class ExDyna(Collective):
         return partitions, [max(count / sum(counts), 1 / size) for count in counts]
 
     def _threshold(self, exchange: Exchange, state: BufferState | None) -> float:
-        """What this rank selects by: the one that is carried, or one of its own for all to begin with."""
+        """Return the threshold that this rank selects by: the carried one, or one of its own to begin with."""
         n, k = exchange.out.numel(), _k(exchange)
         if k == n:
             return 0.0
@@ -212,5 +223,5 @@ def _key(exchange: Exchange) -> tuple[int, int]:
 
 
 def _k(exchange: Exchange) -> int:
-    """Elements that all ranks together are to select."""
+    """Return the number of elements that all ranks together are to select."""
     return min(exchange.out.numel(), sum(exchange.k))

@@ -1,4 +1,4 @@
-"""Which rank selects where, in ExDyna (sections IV-A and IV-B): blocks, partitions of them, and who gets which.
+"""ExDyna's blocks, and partitions of them (sections IV-A and IV-B).
 
 A buffer is cut into blocks, and consecutive blocks make N partitions, one for each rank. Every rank holds the same
 partitions and the same counts, so all of them move the same blocks without a message.
@@ -28,26 +28,26 @@ class Partitions:
 
     num_elements: int
     first_blocks: tuple[int, ...]
-    """N + 1 block numbers that do not decrease: partition p holds the blocks from the p-th to the one before the next.
+    """N + 1 block numbers that do not decrease: partition p holds blocks ``first_blocks[p]`` to ``[p + 1] - 1``.
 
-    Where there are fewer blocks than ranks, some partitions are empty.
+    If there are fewer blocks than ranks, some partitions are empty.
     """
 
     @classmethod
     def even(cls, num_elements: int, num_ranks: int) -> Partitions:
-        """As many blocks for each partition, the first ones one more where they do not come out even (Algorithm 2)."""
+        """Give each partition as many blocks, the first ones one more if they do not come out even (Algorithm 2)."""
         num_blocks = -(-num_elements // block_size(num_elements))
         each, more = divmod(num_blocks, num_ranks)
         return cls(num_elements, tuple(each * p + min(p, more) for p in range(num_ranks + 1)))
 
     def span(self, partition: int) -> tuple[int, int]:
-        """The first element of a partition, and the one after its last."""
+        """Return the first element of a partition, and the one after its last."""
         size = block_size(self.num_elements)
         first, end = self.first_blocks[partition : partition + 2]
         return min(first * size, self.num_elements), min(end * size, self.num_elements)
 
     def quota(self, k: int, partition: int) -> int:
-        """The partition's part of k elements: as many from each that is not empty."""
+        """Return the partition's part of k elements; partitions that are not empty share them evenly."""
         filled = [p for p in range(len(self.first_blocks) - 1) if self.first_blocks[p] < self.first_blocks[p + 1]]
         if partition not in filled:
             return 0
@@ -55,10 +55,13 @@ class Partitions:
         return each + (filled.index(partition) < more)
 
     def balanced(self, counts: Sequence[float]) -> tuple[Partitions, tuple[float, ...]]:
-        """Move a block between neighbours of which one selected more than the other (Algorithm 3).
+        """Move a block between neighbours if one selected more than the other (Algorithm 3).
 
-        ``counts`` are the elements selected in each partition. Returns the new partitions, and the counts expected of
-        them: a block is taken to hold its share of all that was selected.
+        Args:
+            counts: Elements selected in each partition.
+
+        Returns:
+            The new partitions, and the counts expected of them, if each block holds its share of what was selected.
         """
         num_ranks, first, expected = len(counts), list(self.first_blocks), list(counts)
         moved = block_size(self.num_elements) * sum(counts) / self.num_elements
@@ -75,7 +78,7 @@ class Partitions:
 
 
 def block_size(num_elements: int) -> int:
-    """Elements of a block: the least multiple of `BLOCK_MULTIPLE` that makes no more than `MAX_BLOCKS` of them.
+    """Return the elements of a block: the least multiple of `BLOCK_MULTIPLE` that gives at most `MAX_BLOCKS`.
 
     The paper rounds down, which leaves up to half of a buffer to its last block.
     """
@@ -83,6 +86,6 @@ def block_size(num_elements: int) -> int:
 
 
 def imbalance(counts: Sequence[float]) -> float:
-    """f(t) = N max k_i / sum k_i (5): what the largest selection makes of the mean one; 1 where nothing is selected."""
+    """Return f(t) = N max k_i / sum k_i (equation 5); 1 if nothing is selected."""
     total = sum(counts)
     return len(counts) * max(counts) / total if total else 1.0

@@ -1,7 +1,13 @@
-"""What a rank selects in its partition, in ExDyna (section IV-C, Algorithm 4), and how much of it."""
+"""ExDyna's selection in a rank's partition (section IV-C, Algorithm 4), and the threshold for it (section IV-D).
+
+One threshold serves all ranks, scaled by what it achieved (Algorithm 5). Every rank knows how many elements all of them
+selected, so all scale it alike without a message.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,9 +19,15 @@ from trimtab.collectives.base import Exchange
 
 if TYPE_CHECKING:
     from trimtab.sparsifiers.base import Selector
-
 #: A quota is kept within this share of itself.
 TOLERANCE = 0.1
+#: No threshold is below the smallest positive float32: zeros are never selected.
+SMALLEST = 2.0**-149
+#: The paper's rule (Algorithm 5): beta, how far the count may be off, and gamma, by how much the threshold then moves.
+TOLERATED, STEP = 1.1, 0.005
+#: Ours: the power of k'/k by which the threshold moves, about what k'/k moves it by where the tail of magnitudes is
+#: an exponential's, and the most that it moves by in a step.
+POWER, LEAST_SCALE, MOST_SCALE = 0.1, 0.95, 1.05
 
 
 @dataclass(frozen=True)
@@ -27,7 +39,7 @@ class PartSelection:
     values: Tensor
     """float32 [m]: acc at the indices."""
     num_over: int
-    """Elements of the partition that reach the threshold, whether selected or not."""
+    """Elements of the partition that reach the threshold, selected or not."""
     squared_norm_before: float
     """Sum of squares of acc."""
     squared_norm_after: float
@@ -35,9 +47,15 @@ class PartSelection:
 
 
 def select_over(exchange: Exchange, span: tuple[int, int], threshold: float, capacity: int) -> PartSelection:
-    """Select what reaches the threshold in ``span`` of the buffer, the first ``capacity`` of it.
+    """Select the elements that reach the threshold in ``span`` of the buffer (Algorithm 4).
 
     ``exchange.next_residual`` becomes acc with the selection zeroed.
+
+    Args:
+        exchange: The buffer.
+        span: First element of the partition, and its end.
+        threshold: Smallest magnitude that is selected.
+        capacity: Most elements to select; the first ones are taken.
     """
     first, end = span
     nothing = exchange.out.new_empty(0)
@@ -72,9 +90,15 @@ def within_quota(
     selector: Selector,
     key: tuple[int, int],
 ) -> PartSelection:
-    """The selection where about ``quota`` elements reached the threshold, else what ``selector`` takes in ``span``.
+    """Return the selection if about ``quota`` elements reached the threshold; else select anew in ``span``.
 
-    ``key`` is what it keeps its state by.
+    Args:
+        exchange: The buffer.
+        span: First element of the partition, and its end.
+        selection: Result of `select_over`.
+        quota: Elements to select in the partition.
+        selector: Selects anew.
+        key: Key of the selector's state.
     """
     first, end = span
     least, most = (1 - TOLERANCE) * quota, (1 + TOLERANCE) * quota
@@ -93,3 +117,29 @@ def within_quota(
         values=taken.values,
         squared_norm_after=max(0.0, rest - taken.squared_norm_before + taken.squared_norm_after),
     )
+
+
+def scale_as_published(selected: int, k: int) -> float:
+    """Return the factor of Algorithm 5: 0.5% up or down, or a quarter of that up if the count is within 10%."""
+    ratio = selected / k
+    if ratio > TOLERATED:
+        return 1 + STEP
+    return 1 + STEP / 4 if ratio > 1 / TOLERATED else 1 - STEP
+
+
+def scale_by_count(selected: int, k: int) -> float:
+    """Return (k'/k)^0.1, within 5%: a count that is twice too large moves the threshold at once by the most."""
+    return min(MOST_SCALE, max(LEAST_SCALE, math.pow(selected / k, POWER)))
+
+
+#: By the name of the option.
+RULES: dict[str, Callable[[int, int], float]] = {
+    "bounded": scale_by_count,
+    "scaled": scale_by_count,
+    "paper": scale_as_published,
+}
+
+
+def mean_of(thresholds: list[float]) -> float:
+    """Return the geometric mean of the ranks' thresholds, at least `SMALLEST`."""
+    return math.exp(sum(math.log(max(SMALLEST, each)) for each in thresholds) / len(thresholds))

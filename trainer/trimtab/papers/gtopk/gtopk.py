@@ -1,4 +1,4 @@
-"""gTopk: selections are summed up a binomial tree, of which at each merge only the k largest sums go on.
+"""gTopk: selections are summed up a binomial tree, and at each merge only the k largest sums go on.
 
 Shi et al., ICDCS 2019, Algorithm 3. Cost (SparDL's Table I): 2 log2 N alpha + 4 log2 N M c beta, less what coding saves
 of the indices. As published it joins 2^i ranks in pairs; a binomial tree does so too, and joins any other number.
@@ -32,15 +32,17 @@ class GTopk(Collective):
     """
 
     def __init__(self, group: Group, *, residual: str) -> None:
-        """``residual`` is ``kept``, or ``paper``: as published, outside the law of conservation."""
+        """Make the scheme; ``residual`` is ``kept``, or ``paper``: as published, outside the conservation law."""
         super().__init__(group)
         sparse_pairs.warm_up()
         self._keeps_dropped = residual == "kept"
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> OwnSelection:
+        """Select on this rank."""
         return OwnSelection.taken(exchange, selector)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        """Sum selections up the tree, keep the k largest sums at each merge, and broadcast the winners."""
         assert isinstance(prepared, OwnSelection)
         residual, timer, num_bytes = exchange.next_residual, prepared.timer, transport.num_bytes
         own, after, k = prepared.pairs, prepared.squared_norm_after, sum(exchange.k)

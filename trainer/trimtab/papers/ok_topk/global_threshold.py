@@ -1,6 +1,6 @@
-"""Which of the sums that ranks hold are among the k largest of all: by a threshold, or by a histogram of magnitudes.
+"""Ok-Topk's choice of the k largest sums of all ranks: by a threshold, or by a histogram of magnitudes.
 
-Pure, and the same on every rank that was told the same.
+Pure, and the same on every rank that has the same inputs.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ _CORRECTION, _MOST_CORRECTION = 0.1, 1.05
 
 @dataclass(frozen=True)
 class Shares:
-    """How many of its largest sums each rank sends on, and the threshold that these reach."""
+    """Number of its largest sums that each rank sends on, and the threshold that these reach."""
 
     of_rank: tuple[int, ...]
     threshold: float
 
     @property
     def total(self) -> int:
-        """Of all ranks."""
+        """Sum over all ranks."""
         return sum(self.of_rank)
 
 
 def histogram(magnitudes: Tensor, k: int) -> Pairs:
-    """Non-empty bins of ``magnitudes`` (float32 [m]), as pairs of bin and count, as far down as the k largest reach.
+    """Return the non-empty bins of ``magnitudes`` (float32 [m]), as far down as the k largest reach.
 
-    The counts are the bits of int32: pairs are what a message holds.
+    Returns:
+        Pairs of bin and count. The counts are the bits of int32, because pairs are what a message holds.
     """
     bins, counts = torch.unique(magnitudes.view(torch.int32) >> _DROPPED_BITS, return_counts=True)
     larger = counts.flip(0).cumsum(0).flip(0) - counts
@@ -49,7 +50,7 @@ def histogram(magnitudes: Tensor, k: int) -> Pairs:
 
 
 def shares_by_histogram(histograms: Sequence[Pairs], k: int) -> Shares:
-    """The k largest, exactly as many, though among those of one bin each rank sends its part of them."""
+    """Choose exactly the k largest; of the bin that holds the k-th, each rank sends its part."""
     counts: NDArray[np.int64] = np.zeros((len(histograms), _NUM_BINS), np.int64)
     for row, pairs in zip(counts, histograms, strict=True):
         row[pairs.indices.cpu().numpy()] = pairs.values.view(torch.int32).cpu().numpy()
@@ -68,7 +69,14 @@ def shares_by_histogram(histograms: Sequence[Pairs], k: int) -> Shares:
 
 
 def shares_by_threshold(counts: Sequence[int], threshold: float, k: int, most: int) -> Shares:
-    """All that reach the ``threshold``, ``counts`` of each rank, and no more than ``most``; the threshold corrected."""
+    """Choose all sums that reach the threshold, and correct it.
+
+    Args:
+        counts: Sums of each rank that reach the threshold.
+        threshold: Carried from the last step.
+        k: Elements that should reach it.
+        most: Most elements that are sent.
+    """
     total = sum(counts)
     factor = (max(1, total) / k) ** _CORRECTION
     corrected = threshold * min(_MOST_CORRECTION, max(1 / _MOST_CORRECTION, factor))
@@ -76,11 +84,11 @@ def shares_by_threshold(counts: Sequence[int], threshold: float, k: int, most: i
 
 
 def split(total: int, counts: Sequence[int]) -> list[int]:
-    """``total`` (at most the sum of ``counts``) in proportion to ``counts``, to each of them at most itself."""
+    """Split ``total`` in proportion to ``counts``, at most its own count to each; their sum is at least ``total``."""
     ends = np.cumsum([0, *counts]) * total // max(1, sum(counts))
     return [int(part) for part in np.diff(ends)]
 
 
 def _edge(number: int) -> float:
-    """The smallest magnitude of a bin."""
+    """Return the smallest magnitude of a bin."""
     return float(np.array([number << _DROPPED_BITS], np.uint32).view(np.float32)[0])

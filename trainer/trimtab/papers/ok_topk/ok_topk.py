@@ -44,7 +44,7 @@ BALANCE_ABOVE = 2.0
 
 @dataclass(frozen=True)
 class RangeState:
-    """What one buffer's exchange carries to the next step, the same on every rank."""
+    """State that one buffer's exchange carries to the next step, the same on every rank."""
 
     bounds: tuple[int, ...]
     """The region of rank r is ``bounds[r] .. bounds[r+1] - 1``, relative to the buffer."""
@@ -55,16 +55,16 @@ class RangeState:
 
     @classmethod
     def even(cls, n: int, num_ranks: int) -> RangeState:
-        """Of a buffer of n elements that has none."""
+        """Return the state of a buffer of n elements that has none: even regions."""
         return cls(tuple(rank * n // num_ranks for rank in range(num_ranks + 1)))
 
 
 class OkTopk(Collective):
     """The update has about k elements: of those that a rank selected, the largest sums over the ranks that did.
 
-    A rank clears what it sent only where the sum was sent on; what was dropped stays with the ranks it came from.
-    That is the published rule, and no sum is dropped half way, so nothing is lost. Of what is sent on in fewer bits the
-    rank that rounds keeps what that takes.
+    A rank clears what it sent only if the sum was sent on; the ranks keep what was dropped of theirs. That is the
+    published rule, and no sum is dropped half way, so nothing is lost. The rank that rounds values keeps the rounding
+    errors.
     """
 
     def __init__(self, group: Group) -> None:
@@ -75,9 +75,11 @@ class OkTopk(Collective):
         """Both by a buffer's first element in the flat buffers, and its length."""
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> OwnSelection:
+        """Select on this rank."""
         return OwnSelection.taken(exchange, selector)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        """Reduce selections by regions, choose the k largest sums, and gather them (Algorithm 1)."""
         assert isinstance(prepared, OwnSelection)
         own, timer, num_bytes = prepared.pairs, prepared.timer, transport.num_bytes
         timer.resume()
@@ -152,7 +154,7 @@ class OkTopk(Collective):
         self._proposed = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """``ranges``: a list of ``[first element, length, k, threshold, age, bounds]``."""
+        """Return ``ranges``: ``[first element, length, k, threshold, age, bounds]`` each."""
         return {
             "ranges": [
                 [*key, state.k, state.threshold, state.age, list(state.bounds)] for key, state in self._state.items()
@@ -160,7 +162,7 @@ class OkTopk(Collective):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `Collective.load_state_dict`; what another number of ranks has left is of no use."""
+        """See `Collective.load_state_dict`; state of another number of ranks is left out."""
         self._proposed = {}
         self._state = {
             (first, length): RangeState(tuple(bounds), k, threshold, age)
@@ -169,7 +171,7 @@ class OkTopk(Collective):
         }
 
     def rebucket(self, old: Ranges, new: Ranges) -> None:
-        """See `Collective.rebucket`: a new buffer's regions hold as much as the old ones did; its threshold is new."""
+        """See `Collective.rebucket`: a new buffer's regions hold as much as the old ones; its threshold is new."""
         del old  # the state says what it is of
         density = _density(self._state)
         state = {}
@@ -187,7 +189,7 @@ class OkTopk(Collective):
 
 
 def _even_bounds(own: Pairs, num_ranks: int) -> Tensor:
-    """Where this rank's selection would be cut into as many parts of equal count: int32 [N - 1]."""
+    """Return the bounds that cut this rank's selection into as many parts of equal count: int32 [N - 1]."""
     places = [part * len(own) // num_ranks for part in range(1, num_ranks)]
     return own.indices[places]
 
@@ -199,7 +201,8 @@ def _mean_bounds(proposals: list[Tensor]) -> list[int]:
 def _balanced(transport: Transport, winners: Pairs, shares: Shares, wire: str) -> tuple[Pairs, Pairs, int]:
     """Pass sums between neighbours so that each rank has as many, still in order.
 
-    And what the format took of those that this rank passed on, and the messages of the longest chain.
+    Returns:
+        This rank's sums, the rounding errors of those that it passed on, and the messages of the longest chain.
     """
     total, size = shares.total, transport.size
     first = sum(shares.of_rank[: transport.rank])
@@ -224,7 +227,7 @@ _Density = tuple[list[float], list[float]]
 
 
 def _density(states: dict[tuple[int, int], RangeState]) -> _Density | None:
-    """Of buffers that follow one another; None where they do not."""
+    """Return the density of selections over consecutive buffers; None if they do not follow one another."""
     positions, masses = [0.0], [0.0]
     for (start, length), state in sorted(states.items()):
         if start != positions[-1]:

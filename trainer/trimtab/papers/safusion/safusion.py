@@ -1,7 +1,7 @@
-"""SAFusion: select in each tensor, then fuse so that the link never waits and no short buffers are left at the end.
+"""SAFusion: selection in each tensor, then fusion, without waits of the link or short buffers at the end.
 
 Sections 3.2 and 3.3. All ranks use the cuts of rank 0, so that their buffers hold the same tensors however much each
-selects: the alignment between workers. Buffer sizes within a worker follow the equations 1 to 3.
+selects: the alignment between workers. Buffer sizes within a worker follow equations 1 to 3.
 """
 
 from __future__ import annotations
@@ -24,11 +24,18 @@ def safusion(
     buffers: int,
     tail: str,
 ) -> tuple[int, ...]:
-    """``workers``: ``inter`` puts the same number of tensors into each of ``buffers``; ``both`` sizes them by times.
+    """Plan SAFusion's buffers.
 
-    ``tail``: ``paper`` merges the buffer at which equation 3 begins to hold and all that follow. That buffer may hold
-    so much, where the network is slow, that the link waits for it longer than a startup takes; ``timeline`` leaves it
-    by itself where a step then ends sooner (docs/decisions/fusion.md).
+    Args:
+        profile: Measured times of a step; None before steps were profiled.
+        tensor_sizes: Elements of each tensor, in backward order.
+        costs: Seconds of compressing and exchanging a buffer.
+        workers: ``inter`` puts the same number of tensors into each buffer (3.2); ``both`` sizes buffers by times
+            (3.3).
+        buffers: Number of buffers under ``inter``.
+        tail: ``paper`` merges the buffer at which equation 3 begins to hold and all that follow. On a slow network that
+        buffer may hold so much that the link waits for it longer than a startup takes. ``timeline`` leaves it by itself
+        if a step then ends sooner (docs/decisions/fusion.md).
     """
     times = RunTimes(profile, tensor_sizes, costs)
     if workers == "inter":
@@ -41,7 +48,7 @@ def safusion(
 
 
 def adaptive_begins(times: RunTimes) -> list[int]:
-    """The first tensor of each buffer by equations 1 and 2, before a long tail is merged."""
+    """Return the first tensor of each buffer by equations 1 and 2, before a long tail is merged."""
     begins, end = [0], first_buffer(times)
     while end < len(times):
         exchange = times.exchange(begins[-1], end)
@@ -53,9 +60,10 @@ def adaptive_begins(times: RunTimes) -> list[int]:
 
 
 def first_buffer(times: RunTimes) -> int:
-    """The fewest tensors for which computing them and one exchange is shorter than an exchange for each (equation 2).
+    """Return the number of tensors in the first buffer (equation 2).
 
-    One where that holds for no number of them.
+    These are the fewest tensors for which computing them and one exchange is shorter than an exchange for each; one if
+    that holds for no number of them.
     """
     one_by_one = accumulate(times.exchange(tensor, tensor + 1) for tensor in range(len(times)))
     for last, exchanges in enumerate(one_by_one, 1):
@@ -65,9 +73,10 @@ def first_buffer(times: RunTimes) -> int:
 
 
 def without_tail(times: RunTimes, begins: Sequence[int]) -> list[int]:
-    """The first tensor of each buffer, those that no longer overlap anything merged into one (equation 3).
+    """Return the first tensor of each buffer, with the buffers that no longer overlap anything merged (equation 3).
 
-    From the first buffer on by whose end the exchanges have taken longer than filling all buffers but the first.
+    Merged are all buffers from the first one on by whose end the exchanges have taken longer than filling all but the
+    first.
     """
     runs = list(pairwise([*begins, len(times)]))
     fillings = sum(filling(times, *run) for run in runs[1:])
@@ -78,5 +87,5 @@ def without_tail(times: RunTimes, begins: Sequence[int]) -> list[int]:
 
 
 def filling(times: RunTimes, first: int, last: int) -> float:
-    """What backward and compression of a buffer take: the paper's sparse tensor fusion time."""
+    """Return the seconds of a buffer's backward pass and compression: the paper's sparse tensor fusion time."""
     return times.backward(first, last) + times.compress(first, last)

@@ -3,9 +3,9 @@
 P ranks cut the vector into P blocks, and rank p is to hold block p. The blocks after it, around the circle, go into
 bags of 1, 2, 4, ... blocks, the last of which takes what is left. Bags are sent from the last to the first, each as one
 message to the rank at which its blocks begin, whose own circle begins with the same blocks: ceil(log2 P) messages for
-any P. A block's k largest are selected when it is about to be sent, and not before: so nothing on the wire grows by
-what other ranks have selected, and each block is selected in once. Where values are rounded, the rank that sends them
-keeps what that takes of the sums.
+any P. A block's k largest are selected when it is about to be sent, and not before. So nothing on the wire grows by
+what other ranks have selected, and each block is selected in once. The rank that sends values keeps their rounding
+errors.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ Bag = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Blocks:
-    """A vector of ``n`` elements in ``count`` blocks, of which ``k`` elements are to be selected together."""
+    """A vector of ``n`` elements in ``count`` blocks, of which ``k`` elements in all are to be selected."""
 
     n: int
     k: int
     count: int
 
     def start(self, block: int) -> int:
-        """The block's first element; blocks are numbered around the circle."""
+        """Return the block's first element; blocks are numbered around the circle."""
         return block % self.count * self.n // self.count
 
     def length(self, block: int) -> int:
-        """Elements of the block; none of some where there are fewer elements than blocks."""
+        """Return the block's elements; some blocks have none if there are fewer elements than blocks."""
         return (block % self.count + 1) * self.n // self.count - self.start(block)
 
     def elements(self, block: int) -> int:
-        """How many to select of it: its share of k, and at least one where it has any."""
+        """Return the elements to select in the block: its share of k, and at least one if it has any."""
         block %= self.count
         share = (block + 1) * self.k // self.count - block * self.k // self.count
         return min(self.length(block), max(1, share))
@@ -60,7 +60,15 @@ class BlockSelector:
     """Selects in blocks of ``acc`` (float32 [n]), from ``start`` of the flat buffers; each block once a step."""
 
     def __init__(self, acc: Tensor, start: int, blocks: Blocks, selector: Selector, wire: str) -> None:
-        """``wire`` names the format in which values are sent: what it takes of them stays in ``acc``."""
+        """Prepare to select in ``acc``.
+
+        Args:
+            acc: float32 [n].
+            start: First element of ``acc`` in the flat buffers.
+            blocks: The blocks of ``acc``.
+            selector: The sparsifier.
+            wire: Value format in which values are sent; rounding errors stay in ``acc``.
+        """
         self.blocks, self.wire = blocks, wire
         self.log = ResidualLog(acc)
         self._acc = acc
@@ -76,9 +84,10 @@ class BlockSelector:
         return self._noted(found, first)
 
     def form(self, exchange: Exchange, first: int, count: int) -> tuple[float, Bag | None]:
-        """Write acc, and `take_bag` of ``count`` blocks from ``first`` on, which are selected in the same pass.
+        """Write acc, and take the bag of ``count`` blocks from ``first`` on in the same pass.
 
-        Returns acc's squared norm as well. The bag is None where it has no blocks.
+        Returns:
+            Squared norm of acc, and the bag; None if it has no blocks.
         """
         squared_norm, taken = 0.0, []
         for block in range(first, first + count):
@@ -98,9 +107,12 @@ class BlockSelector:
         return squared_norm, self._bag(first, taken) if count else None
 
     def rounded(self, pairs: Pairs, holders: int = 1) -> tuple[Tensor, Pairs]:
-        """Values as they are sent (uint8), and the pairs that others read.
+        """Round the values of pairs for sending.
 
-        This rank keeps what that takes, or its share of it where ``holders`` ranks send the same pairs.
+        This rank keeps the rounding errors, or its share of them if ``holders`` ranks send the same pairs.
+
+        Returns:
+            The coded values (uint8), and the pairs that others read.
         """
         form = format_of(self.wire)
         coded = form.encode(pairs.values)
@@ -111,15 +123,18 @@ class BlockSelector:
         return coded, Pairs(pairs.indices, sent)
 
     def take_bag(self, first: int, count: int) -> Bag:
-        """Take ``count`` blocks' elements, from block ``first`` on around the circle: coded indices, and values.
+        """Take the elements of ``count`` blocks, from block ``first`` on around the circle.
 
-        The indices count from the first block's first element, so that they ascend across the vector's end.
+        Returns:
+            Coded indices and values. The indices count from the first block's first element, so that they ascend across
+                the
+            vector's end.
         """
         taken = [self.take(block, self.blocks.elements(block)) for block in range(first, first + count)]
         return self._bag(first, taken)
 
     def _span(self, exchange: Exchange, start: int, end: int) -> tuple[FlatGrad, Tensor, Tensor]:
-        """A range of gradient, residual and acc."""
+        """Return a range of gradient, residual and acc."""
         return exchange.grad[start:end], exchange.residual[start:end], self._acc[start:end]
 
     def _noted(self, found: Selected, first: int) -> Pairs:
@@ -134,25 +149,32 @@ class BlockSelector:
         return index_code.encode(indices), values
 
     def add_bag(self, first: int, pairs: Pairs) -> None:
-        """Add what another rank took by `take_bag` of the blocks from ``first`` on."""
+        """Add another rank's bag of the blocks from ``first`` on."""
         indices = self._around(pairs.indices - (self.blocks.n - self.blocks.start(first)))
         self.log.add(Pairs(indices, pairs.values))
 
     def _around(self, indices: Tensor) -> Tensor:
-        """Those below 0 counted from the vector's end."""
+        """Count indices below 0 from the vector's end."""
         return torch.where(indices < 0, indices + self.blocks.n, indices)
 
 
 def last_bag(rank: int, count: int) -> tuple[int, int]:
-    """First block, and how many, of what rank ``rank`` of ``count`` sends first: it depends on nothing received."""
+    """Return the first block and the number of blocks that a rank sends first; they depend on nothing received."""
     distance = 1 << max(0, chain_length(count) - 1)
     return rank + distance, count - distance
 
 
 def spar_reduce_scatter(transport: Transport, selecting: BlockSelector, last: Bag | None, timer: LapTimer) -> int:
-    """Add up the blocks: block p of rank p's vector becomes the sum; ``last`` is the `last_bag`, taken already.
+    """Add up the blocks: block p of rank p's vector becomes the sum.
 
-    Returns the length of the longest chain of messages.
+    Args:
+        transport: Connects the ranks of a team.
+        selecting: Holds the vector.
+        last: The `last_bag`, if it is taken already.
+        timer: Charged with both phases.
+
+    Returns:
+        The messages of the longest chain.
     """
     rank, size = transport.rank, transport.size
     no_vote = torch.empty(0, dtype=torch.float32, device=transport.device)

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
-from trimtab.papers.spardl.all_gather import JobConnection, bruck, recursive_doubling
+from trimtab.papers.spardl.all_gather import SagShare, SummedBlock, bruck, of_largest_overlap, recursive_doubling
 from trimtab.papers.spardl.reduce_scatter import Bag, Blocks, BlockSelector, last_bag, spar_reduce_scatter
 from trimtab.papers.spardl.residual_log import ResidualLog
-from trimtab.papers.spardl.sag_share import SagShare, of_largest_overlap
 from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
@@ -35,27 +34,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FirstBag(Prepared):
-    """The accumulated gradient, of which the blocks that are sent first are selected already."""
+    """The accumulated gradient, with the blocks that are sent first already selected."""
 
     selecting: BlockSelector
     bag: Bag | None
-    """None where there is nobody to send to."""
+    """None if there is nobody to send to."""
     timer: LapTimer
 
 
 class SparDL(Collective):
     """Rank r is number r mod P of team r / P, of d teams of P = N / d ranks.
 
-    The residual rules: *global* (the default) conserves: of an element that is in the mean a rank keeps what it dropped
-    of it on the way, its own or another's, or rounded away, and of every other element its own, as it was (section
-    3.2). The other two are the ablations of section 4.4, which lose gradient, and are outside the law of conservation:
-    *local* keeps what the rank itself did not select, and loses what others dropped of its selection; *partial* keeps
-    its selection, too, where the mean does not have it, and loses what was dropped of elements that the mean has. Both
-    lose what rounding takes.
+    The residual rules: *global* (the default) conserves. Of an element that is in the mean, a rank keeps what it
+    dropped of it on the way, its own or another's, or rounded away. Of every other element it keeps its own, as it was
+    (section 3.2). The other two are the ablations of section 4.4, which lose gradient and are outside the conservation
+    law. *local* keeps what the rank itself did not select, and loses what others dropped of its selection. *partial*
+    keeps its selection, too, where the mean does not have it, and loses what was dropped of elements that the mean has.
+    Both lose rounding errors.
     """
 
     def __init__(self, group: Group, *, teams: int, residual: str) -> None:
-        """``teams`` is d, which divides N; ``residual`` is ``global``, ``local`` or ``partial``."""
+        """Make the scheme.
+
+        Args:
+            group: The ranks that exchange.
+            teams: d, which divides N.
+            residual: ``global``, ``local`` or ``partial``.
+        """
         super().__init__(group)
         sparse_pairs.warm_up()
         self._teams = teams
@@ -67,6 +72,7 @@ class SparDL(Collective):
         self._proposed: dict[tuple[int, int], SagShare] = {}
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> FirstBag:
+        """Form acc, and select in the blocks that are sent first (Algorithm 1, lines 1 to 7)."""
         assert selector is not None, "SparDL sends a selection"
         timer = LapTimer(exchange.out.device)
         acc = exchange.next_residual
@@ -77,6 +83,7 @@ class SparDL(Collective):
         return FirstBag(before, selecting, bag, timer)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        """Sum the blocks over the ranks, and write the mean (Algorithm 1, lines 5 to 14)."""
         assert isinstance(prepared, FirstBag)
         selecting, timer, num_bytes = prepared.selecting, prepared.timer, transport.num_bytes
         first_of_team = self._team * self._per_team
@@ -115,8 +122,8 @@ class SparDL(Collective):
             collective_seconds=timer.collective_seconds,
         )
 
-    def _join(self, exchange: Exchange, selecting: BlockSelector, transport: Transport, vote: Tensor) -> JobConnection:
-        """Select in the block that this rank holds the sum of, and add it up over the teams."""
+    def _join(self, exchange: Exchange, selecting: BlockSelector, transport: Transport, vote: Tensor) -> SummedBlock:
+        """Select in the block whose sum this rank holds, and add it up over the teams (section 3.3)."""
         blocks, log = selecting.blocks, selecting.log
         first, most = blocks.start(self._number), blocks.elements(self._number)
 
@@ -140,13 +147,17 @@ class SparDL(Collective):
         return joined
 
     def _rounded(self, selecting: BlockSelector, pairs: Pairs, holders: int) -> tuple[Tensor, Pairs]:
-        """As `BlockSelector.rounded`, of pairs that count from the first element of this rank's block."""
+        """Round pairs that count from the first element of this rank's block; see `BlockSelector.rounded`."""
         first = selecting.blocks.start(self._number)
         values, sent = selecting.rounded(Pairs(pairs.indices + first, pairs.values), holders)
         return values, Pairs(pairs.indices, sent.values)
 
     def _settle(self, residual: Tensor, log: ResidualLog, in_mean: Tensor) -> tuple[Tensor, float]:
-        """Make the sum under way the new residual: where it was cleared, and the squared norm that this took."""
+        """Turn the sum under way into the new residual.
+
+        Returns:
+            Where it was cleared (int32 [m]), and the squared norm that this removed.
+        """
         if self._rule == "global":
             return in_mean, log.settle(in_mean)
         taken = log.taken()
@@ -155,20 +166,22 @@ class SparDL(Collective):
         return sent, kernels.clear(residual, sent)
 
     def commit(self) -> None:
+        """See `Collective.commit`."""
         self._shares.update(self._proposed)
         self._proposed = {}
 
     def discard(self) -> None:
+        """See `Collective.discard`."""
         self._proposed = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """``shares``: by buffer, a list of ``[first element, end, h / L, step / L, has agreed]``; none under R-SAG."""
+        """Return ``shares``: ``[first element, end, h / L, step / L, has agreed]`` each; none under R-SAG."""
         return {
             "shares": [[*key, held.share, held.step, held.has_agreed] for key, held in self._shares.items()],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`; shares of another number of ranks do as well."""
+        """See `Collective.load_state_dict`; shares of another number of ranks do as well."""
         self._proposed = {}
         self._shares = {
             (int(start), int(end)): SagShare(float(share), float(step), bool(has_agreed))
@@ -176,6 +189,6 @@ class SparDL(Collective):
         }
 
     def rebucket(self, old: Ranges, new: Ranges) -> None:
-        """A new buffer goes on from the share of the one that most of it was in."""
+        """See `Collective.rebucket`: a new buffer goes on from the share of the one that most of it was in."""
         self._proposed = {}
         self._shares = of_largest_overlap(self._shares, new)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class TopkDsa(Collective):
     """The update is the mean of all selections, as all-gather's; each rank clears its own.
 
-    Of what it rounds, its own or the sums of its range, it keeps what that takes.
+    A rank keeps the rounding errors of its own values and of the sums of its range.
     """
 
     def __init__(self, group: Group) -> None:
@@ -36,9 +36,11 @@ class TopkDsa(Collective):
         sparse_pairs.warm_up()
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> OwnSelection:
+        """Select on this rank."""
         return OwnSelection.taken(exchange, selector)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        """Sum selections by ranges, and gather the sums."""
         assert isinstance(prepared, OwnSelection)
         out, timer, num_bytes = exchange.out, prepared.timer, transport.num_bytes
         timer.resume()

@@ -1,9 +1,9 @@
-"""Buckets of unequal size in an order that is not the forward pass's (US-Byte, TPDS 2024).
+"""US-Byte: buckets of unequal size, in an order that is not the forward pass's (TPDS 2024).
 
-It treats a step in two phases. While the forward pass runs, what is left crosses in the order in which it is needed,
-which is the best order there. While backward runs, another bucket than the most urgent may go next: one that leaves the
-wire free when a more urgent one is complete. Its paper solves that phase by a greedy algorithm of low complexity; the
-rule here is our own: the bucket goes next with which the step is the shortest if all after it go by urgency.
+It treats a step in two phases. While the forward pass runs, the rest crosses in the order in which it is needed, which
+is the best order there. While backward runs, another bucket than the most urgent may go next: one that leaves the wire
+free when a more urgent one is complete. Its paper solves that phase by a greedy algorithm of low complexity. The rule
+here is our own: the bucket goes next with which the step is the shortest if all after it go by urgency.
 """
 
 from __future__ import annotations
@@ -18,9 +18,15 @@ from trimtab.plan.timetable import Timetable
 
 
 def plan_us_byte(profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, partition: int) -> PlannedSchedule:
-    """``partition``: elements of the buckets to begin with; 0: whatever makes steps the shortest.
+    """Plan buckets of unequal size and their order.
 
-    Neighbours of them are joined while that shortens the step; no bucket reaches over one of ``cuts``.
+    Neighbours are joined while that shortens the step; no bucket reaches over one of ``cuts``.
+
+    Args:
+        profile: Measured times of a step.
+        cuts: First elements of the buffers.
+        facts: Tensor sizes and costs.
+        partition: Elements of the buckets to begin with; 0 takes the partition that makes steps shortest.
     """
 
     def seconds(parts: tuple[int, ...]) -> float:
@@ -40,10 +46,10 @@ def plan_us_byte(profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, p
 
 
 def timetable(times: StepTimes) -> Timetable:
-    """The order that the greedy rule makes."""
+    """Return the order that the greedy rule makes."""
 
     def after(begun: Sequence[int]) -> float:
-        """What the step takes where these go first and the others by urgency."""
+        """Return the step's seconds if the buckets of ``begun`` go first and the others by urgency."""
         return times.step_seconds(priority.timetable(times, _following(begun)))
 
     def shortest(sent: Sequence[int], complete: Sequence[int]) -> int:

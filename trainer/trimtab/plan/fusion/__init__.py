@@ -1,4 +1,4 @@
-"""Which gradient elements share a buffer? One file per planner: from sizes, profile and costs to cuts."""
+"""Fusion planners: which gradient elements share a buffer, from sizes, profile and costs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,18 @@ from trimtab.plan.profile import Profile
 def plan_of(
     planner: str, tensor_sizes: Sequence[int], *, profile: Profile | None = None, costs: BufferCosts | None = None
 ) -> FusionPlan:
-    """The fusion plan that a planner makes for tensors of these sizes (elements, in backward order).
+    """Make the fusion plan of a planner.
 
-    ``profile`` and ``costs`` are what is known of them by now, if anything. Raises `UserError` where the planner or an
-    option of it is not known, a cut lies beyond the last element, or there are more buffers than there may be.
+    Args:
+        planner: Name and options of the planner.
+        tensor_sizes: Elements of each tensor, in backward order.
+        profile: Measured times of a step, if there are any.
+        costs: Seconds of a buffer, if they are known.
+
+    Raises:
+        UserError: The planner or an option is unknown, a cut lies beyond the last element, or there are more buffers
+            than
+        `MOST_BUFFERS`.
     """
     if not any(tensor_sizes):
         raise UserError("no parameter that requires a gradient has an element", field="model")
@@ -41,9 +49,9 @@ def plan_of(
 
 
 def _with_elements(profile: Profile | None, tensor_sizes: Sequence[int]) -> tuple[Profile | None, tuple[int, ...]]:
-    """What planners are told: an empty tensor has no buffer, for two cuts at one element would leave one without any.
+    """Drop empty tensors, which have no buffer: two cuts at one element would leave one buffer without any.
 
-    What its gradient takes passes before the next tensor's is complete, and after the last one's counts to that.
+    The time of an empty tensor's gradient counts to the next tensor, or to the last one.
     """
     sizes = tuple(size for size in tensor_sizes if size)
     if profile is None or len(sizes) == len(tensor_sizes):
@@ -59,5 +67,5 @@ def _with_elements(profile: Profile | None, tensor_sizes: Sequence[int]) -> tupl
 
 
 def cut(plan: Plan, tensor_sizes: Sequence[int]) -> Plan:
-    """The plan with the cuts that its fusion planner makes for tensors of these sizes."""
+    """Return the plan with the cuts that its fusion planner makes for tensors of these sizes."""
     return replace(plan, fusion=plan_of(plan.fusion.planner, tensor_sizes))

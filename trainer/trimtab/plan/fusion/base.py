@@ -1,4 +1,4 @@
-"""What every fusion planner is: a pure function, which the controller asks when it decides."""
+"""The interface of all fusion planners: a pure function, which the controller calls when it decides."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ from trimtab.plan.profile import Profile
 
 @dataclass(frozen=True)
 class BufferCosts:
-    """Seconds that one buffer takes by itself under the plan that buffers are made for, by its number of elements."""
+    """Seconds of one buffer by itself under the plan that buffers are made for, by its number of elements."""
 
     compress: Callable[[int], float] = lambda size: 0.0
     exchange: Callable[[int], float] = lambda size: 1e-3 + size * BYTES_PER_ELEMENT * 8e-9
-    """The default is one message of 1 ms at 1 Gbit/s, where nothing is known of plan or network."""
+    """The default is one message of 1 ms at 1 Gbit/s, for an unknown plan and network."""
     compute_seconds: float | None = None
-    """What a step computes, its forward pass included; None: as the profile has it, or by size where there is none."""
+    """Computing time of a step, forward pass included; None: from the profile, or by size without one."""
 
 
 class Planner(Protocol):
-    """Says where one buffer ends and the next begins."""
+    """Chooses where one buffer ends and the next begins."""
 
     def __call__(
         self, profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts, **options: Any
     ) -> tuple[int, ...]:
-        """The cuts (`FusionPlan`) for tensors of so many elements, in backward order.
+        """Return the cuts (`FusionPlan`).
 
-        ``profile`` has their backward times; before steps were profiled it is None: then plan by sizes. ``options``
-        are all those of the planner's row in the catalogue.
+        Args:
+            profile: Measured times of a step; None before steps were profiled: then plan by sizes.
+            tensor_sizes: Elements of each tensor, in backward order.
+            costs: Seconds of a buffer.
+            options: All options of the planner's row in the catalogue.
         """

@@ -17,9 +17,13 @@ _NONE = -1
 
 
 def best_begins(times: RunTimes, *, compression_halts_backward: bool = False) -> list[int]:
-    """The first tensor of each buffer where a step, sent wait-free, ends soonest; of equals, few buffers.
+    """Return the first tensor of each buffer with which a step, sent wait-free, ends soonest.
 
-    ``compression_halts_backward``: as where both share a device; else compressing has a lane of its own.
+    Among equals the fewest buffers are taken.
+
+    Args:
+        times: Times of runs of tensors.
+        compression_halts_backward: True if both share a device; else compressing has a lane of its own.
     """
     ways = _Ways(len(times))
     for first in range(len(times)):
@@ -31,7 +35,7 @@ def best_begins(times: RunTimes, *, compression_halts_backward: bool = False) ->
 
 
 class _Buffers:
-    """Those that may begin at one tensor, by the tensor that is first after them."""
+    """The buffers that may begin at one tensor, by the tensor that is first after them."""
 
     def __init__(self, times: RunTimes, first: int, halts_backward: bool) -> None:
         lasts = range(first + 1, len(times) + 1)
@@ -44,13 +48,13 @@ class _Buffers:
         self.exchange: Floats = np.array([times.exchange(first, last) for last in lasts])
 
     def compressed(self, busy: float) -> Floats:
-        """When each is compressed, where those before it are at ``busy``."""
+        """Return when each buffer is compressed, if the lane is free at ``busy``."""
         if self._halts_backward:
             return busy + self._backward + self._compress
         return np.maximum(busy, self._ready) + self._compress
 
     def states(self, compressed: Floats, sent: Floats) -> tuple[Floats, Floats]:
-        """Until when the lanes are taken by what is before, as far as it matters to any of these buffers."""
+        """Return until when the lanes are taken by earlier buffers, as far as it matters to any of these."""
         if self._halts_backward:
             filled = compressed + self._backward[0]
         else:
@@ -69,7 +73,7 @@ class _Ways:
         self._came_from: list[tuple[int, int]] = []
 
     def add(self, first: int, before: int, compressed: Floats, sent: Floats) -> None:
-        """One way for each end that its last buffer, which begins at ``first``, may have."""
+        """Add one way for each end that its last buffer, which begins at ``first``, may have."""
         way = len(self._came_from)
         if way == self._compressed.shape[1]:
             room = np.full(self._compressed.shape, np.inf)
@@ -81,9 +85,10 @@ class _Ways:
         self._num_buffers.append(1 if before == _NONE else self._num_buffers[before] + 1)
 
     def undominated(self, end: int, buffers: _Buffers) -> list[tuple[float, float, int]]:
-        """Those up to ``end`` whose state, as far as the next ``buffers`` can tell, no other beats.
+        """Return the ways up to ``end`` whose state, as far as the next ``buffers`` can tell, no other beats.
 
-        Each as compressed, sent, and the number of the way.
+        Returns:
+            End of compressing, end of sending, and number of each way.
         """
         lanes = (lane[end, : len(self._came_from)] for lane in (self._compressed, self._sent))
         compressed, sent = buffers.states(*lanes)
@@ -96,12 +101,12 @@ class _Ways:
         return kept
 
     def soonest(self) -> int:
-        """The way by which all tensors are sent soonest; of equals, that with the fewest buffers."""
+        """Return the way by which all tensors are sent soonest; among equals, that with the fewest buffers."""
         sent = self._sent[-1, : len(self._came_from)]
         return int(np.lexsort((np.array(self._num_buffers), sent))[0])
 
     def begins(self, way: int) -> list[int]:
-        """The first tensor of each of its buffers."""
+        """Return the first tensor of each buffer of a way."""
         begins = []
         while way != _NONE:
             first, way = self._came_from[way]

@@ -28,7 +28,7 @@ def fixed_size(
 ) -> tuple[int, ...]:
     """Cut where the next tensor would take a buffer over ``bytes``.
 
-    ``tensor_sizes`` are numbers of elements in backward order. A tensor larger than a buffer has one of its own.
+    A tensor larger than a buffer has one of its own.
     """
     cuts, end = [0], 0
     for size in tensor_sizes:
@@ -40,14 +40,14 @@ def fixed_size(
 
 
 def single_buffer(profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts) -> tuple[int, ...]:
-    """One buffer for all."""
+    """Plan one buffer for all tensors."""
     return (0,)
 
 
 def buffer_per_tensor(profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts) -> tuple[int, ...]:
-    """No fusion, as in wait-free backpropagation (Poseidon, section 3.1).
+    """Plan a buffer for each tensor, as in wait-free backpropagation (Poseidon, section 3.1).
 
-    Of a model with more tensors than there may be buffers: as few consecutive ones in each as will do.
+    If a model has more tensors than there may be buffers, each buffer gets as few consecutive ones as will do.
     """
     return RunTimes(profile, tensor_sizes, costs).offsets[:-1]
 
@@ -55,21 +55,21 @@ def buffer_per_tensor(profile: Profile | None, tensor_sizes: Sequence[int], cost
 def equal_parts(
     profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts, *, buffers: int
 ) -> tuple[int, ...]:
-    """Cut the gradient into so many buffers, or one an element where it has fewer."""
+    """Cut the gradient into so many buffers, or one an element if it has fewer."""
     num_elements = sum(tensor_sizes)
     return tuple(sorted({num_elements * part // buffers for part in range(buffers)}))
 
 
 def cut_at(profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts, *, at: str) -> tuple[int, ...]:
-    """``at``: element offsets with + between them."""
+    """Cut at the element offsets in ``at``, which are joined by +."""
     return (0, *map(int, at.split("+")))
 
 
 def merged_begins(times: RunTimes, *, weighs_compression: bool) -> list[int]:
-    """The first tensor of each buffer.
+    """Return the first tensor of each buffer (MG-WFBP, Algorithm 1; OMGS-SGD, with compression in both).
 
-    Where tensor t came to the open buffer, that buffer would be sent later, by what it waits for t; one exchange would
-    be saved. It comes where the second is more (MG-WFBP, Algorithm 1; OMGS-SGD, with compression in both).
+    If tensor t joins the open buffer, that buffer is sent later, by its wait for t, and one exchange is saved. Tensor t
+    joins if the saving is larger.
     """
     begins = [0]
     compressed = sent = 0.0
@@ -92,27 +92,27 @@ def merged_begins(times: RunTimes, *, weighs_compression: bool) -> list[int]:
 
 
 def merged_gradients(profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts) -> tuple[int, ...]:
-    """A gradient waits for the next where that comes before the startup that they share has been spent in waiting.
+    """Merge a gradient with the next if it comes before the shared startup has been spent in waiting (MG-WFBP).
 
-    Made for exchanges without compression: the time that compressing takes is not weighed.
+    Made for exchanges without compression: the time of compressing is not weighed.
     """
     times = RunTimes(profile, tensor_sizes, costs)
     return times.cuts(merged_begins(times, weighs_compression=False))
 
 
 def merged_sparsification(profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts) -> tuple[int, ...]:
-    """A buffer takes the next gradient where the exchange that this saves is longer than its own is put off.
+    """Merge a gradient with the next if the exchange saved is longer than the buffer is delayed (OMGS-SGD).
 
-    The paper sparsifies between two layers' backward passes; here, as the engine does, beside them.
+    The paper sparsifies between two layers' backward passes; here, as in the engine, beside them.
     """
     times = RunTimes(profile, tensor_sizes, costs)
     return times.cuts(merged_begins(times, weighs_compression=True))
 
 
 def cupcake(profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts) -> tuple[int, ...]:
-    """The cuts with which a step ends soonest where compressing a buffer halts the backward pass.
+    """Cut so that a step ends soonest if compressing a buffer halts the backward pass (Cupcake).
 
-    The paper's objective: compression shares the device with backward, and what each call costs is to be spread over
+    The paper's objective: compression shares the device with backward, and the cost of each call is to be spread over
     several tensors. The search is ours: dynamic programming, which is exact for its model.
     """
     times = RunTimes(profile, tensor_sizes, costs)
@@ -120,9 +120,10 @@ def cupcake(profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferC
 
 
 def autotuned_size(profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts) -> tuple[int, ...]:
-    """Buffers of the size, doubled from 64 KiB on, with which a step ends soonest in the timeline.
+    """Cut into buffers of the size, doubled from 64 KiB on, with which a step ends soonest in the timeline.
 
-    Of equals it is the larger. Horovod tries sizes on real steps, which takes minutes; here the timeline is asked.
+    Among equals the larger size is taken. Horovod tries sizes on real steps, which takes minutes; here the timeline is
+    asked.
     """
     times = RunTimes(profile, tensor_sizes, costs)
     sizes = [end - begin for begin, end in pairwise(times.offsets)]
@@ -136,7 +137,7 @@ def autotuned_size(profile: Profile | None, tensor_sizes: Sequence[int], costs: 
 
 
 def optimal(profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts) -> tuple[int, ...]:
-    """The cuts with which a step, sent wait-free, ends soonest in the timeline.
+    """Cut so that a step, sent wait-free, ends soonest in the timeline.
 
     It takes about a second for 500 tensors, several times that of the other planners.
     """

@@ -1,4 +1,4 @@
-"""What runs of consecutive tensors take: the times from which planners that weigh times make their cuts."""
+"""Times of runs of consecutive tensors, by which planners that weigh times make their cuts."""
 
 from __future__ import annotations
 
@@ -38,33 +38,33 @@ class RunTimes:
         """From the step's begin until its backward pass."""
 
     def __len__(self) -> int:
-        """The number of tensors."""
+        """Return the number of tensors."""
         return len(self.ready)
 
     def backward(self, first: int, last: int) -> float:
-        """What computing their gradients takes."""
+        """Return the seconds of computing the gradients of tensors ``first .. last-1``."""
         return self.ready[last - 1] - (self.ready[first - 1] if first else self.backward_begin)
 
     def compress(self, first: int, last: int) -> float:
-        """What compressing them as one buffer takes."""
+        """Return the seconds of compressing them as one buffer."""
         size = self.offsets[last] - self.offsets[first]
         if size not in self._compress:
             self._compress[size] = self._costs.compress(size)
         return self._compress[size]
 
     def exchange(self, first: int, last: int) -> float:
-        """What their exchange as one buffer takes."""
+        """Return the seconds of their exchange as one buffer."""
         size = self.offsets[last] - self.offsets[first]
         if size not in self._exchange:
             self._exchange[size] = self._costs.exchange(size)
         return self._exchange[size]
 
     def cuts(self, begins: Sequence[int]) -> tuple[int, ...]:
-        """The cuts of a fusion plan whose buffers begin at these tensors; the first is tensor 0."""
+        """Return the cuts of a fusion plan whose buffers begin at these tensors; the first is tensor 0."""
         return tuple(self.offsets[begin] for begin in begins)
 
     def step_seconds(self, begins: Sequence[int]) -> float:
-        """Wall time of a step whose buffers begin at these tensors, sent wait-free."""
+        """Return the wall time of a step whose buffers begin at these tensors, sent wait-free."""
         runs = list(pairwise([*begins, len(self)]))
         buffers = BufferTimes(
             [self.ready[last - 1] for _, last in runs],

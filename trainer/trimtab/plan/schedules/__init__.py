@@ -1,4 +1,4 @@
-"""When are buckets sent? One file per schedule; pure, without torch."""
+"""Schedules: when buckets are sent. Pure, without torch."""
 
 from __future__ import annotations
 
@@ -24,15 +24,20 @@ __all__ = [
 
 
 def names() -> tuple[str, ...]:
-    """Every schedule's name; the default first."""
+    """Return the names of all schedules; the default is first."""
     return schedules.names()
 
 
 def create(spec: str, num_buckets: int, timetable: Timetable | None = None) -> Schedule:
-    """The schedule that ``spec`` names, for a fusion plan of so many buckets.
+    """Create the schedule that ``spec`` names.
 
-    ``timetable`` is what its planner has made of it, where it has one; until then it is as wait-free. Raises
-    `UserError` where it names none that is known, or an option that it does not have.
+    Args:
+        spec: Name and options.
+        num_buckets: Buckets of the fusion plan.
+        timetable: Made by the schedule's planner, if it has one; without it the schedule is wait-free.
+
+    Raises:
+        UserError: The schedule or an option is unknown.
     """
     if schedules[spec].is_planned:
         schedules.options(spec)
@@ -42,9 +47,9 @@ def create(spec: str, num_buckets: int, timetable: Timetable | None = None) -> S
 
 
 def planned(spec: str, cuts: tuple[int, ...], *, profile: Profile | None, facts: StepFacts) -> PlannedSchedule:
-    """The timetable that the schedule ``spec`` has for buffers that begin at ``cuts``, and where they begin then.
+    """Return the timetable of the schedule ``spec`` for buffers that begin at ``cuts``, and its own cuts.
 
-    None of it before steps were profiled, and where the schedule needs no plan.
+    There is no timetable before steps were profiled, nor if the schedule needs none.
     """
     if profile is None or not schedules[spec].is_planned:
         return PlannedSchedule(cuts, None)

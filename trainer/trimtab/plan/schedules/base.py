@@ -23,72 +23,72 @@ from trimtab.plan.timetable import Iteration, Timetable
 
 
 class Schedule(ABC):
-    """When buckets are sent."""
+    """Decides when buckets are sent."""
 
     name: str
     averages: bool = False
-    """Whether an update is divided by the number of iterations whose gradients were added up for it."""
+    """True if an update is divided by the number of iterations whose gradients were added up for it."""
 
     def __init__(self, num_buckets: int) -> None:
         self.num_buckets = num_buckets
 
     @abstractmethod
     def iteration(self, t: int) -> Iteration:
-        """What iteration ``t`` does, counted from 0 where the schedule was adopted."""
+        """Return what iteration ``t`` does, counted from 0 at the schedule's adoption."""
 
 
 BufferSeconds = Callable[[int], float]
-"""Seconds that one buffer takes, by its number of elements."""
+"""Seconds of one buffer, by its number of elements."""
 
 
 @dataclass(frozen=True)
 class StepFacts:
-    """What is known beside the profile."""
+    """Inputs of a schedule's planner beside the profile."""
 
     tensor_sizes: tuple[int, ...]
     """Elements of each tensor, in backward order."""
     compress: BufferSeconds
     exchange: BufferSeconds
     is_sgd: bool
-    """Whether the optimizer adds up what it is given, as SGD does."""
+    """True if the optimizer adds up its gradients, as SGD does."""
     link_slowness: tuple[float, ...] = (1.0,)
-    """As `StepTimes` has it."""
+    """See `StepTimes`."""
     shares_interface: bool = False
-    """Whether ranks may connect by further links over their first interface."""
+    """True if ranks may connect by further links over their first interface."""
     may_cut: bool = True
-    """Whether buffers may be sent in parts, or several at the same time, where nobody says in which and how many."""
+    """True if buffers may be sent in parts, or several at once, unless the plan says in which and how many."""
 
     def times(self, profile: Profile, cuts: Sequence[int]) -> StepTimes:
-        """Of each of the buckets that begin at ``cuts``."""
+        """Return the times of the buckets that begin at ``cuts``."""
         startup = latent(self.exchange(1)) if self.shares_interface else None
         return step_times(profile, self.tensor_sizes, cuts, self.compress, self.exchange, self.link_slowness, startup)
 
 
 @dataclass(frozen=True)
 class PlannedSchedule:
-    """What a planner answers."""
+    """Result of a schedule's planner."""
 
     cuts: tuple[int, ...]
-    """Where buffers begin."""
+    """First element of each buffer."""
     timetable: Timetable | None
-    """None: as wait-free."""
+    """None: wait-free."""
 
 
 class SchedulePlanner(Protocol):
-    """A pure function that says when buckets are sent, and into which parts they are cut for it.
+    """A pure function that decides when buckets are sent, and cuts them into parts for it.
 
-    Rank 0's controller asks it once steps were profiled. What it answers travels with the plan, so that all ranks
-    follow the same timetable. It may cut buffers further, so that they can be sent in parts; it joins none.
+    Rank 0's controller calls it once steps were profiled. The result travels with the plan, so that all ranks follow
+    the same timetable. It may cut buffers further, so that they can be sent in parts; it joins none.
     """
 
     def __call__(self, profile: Profile, cuts: tuple[int, ...], facts: StepFacts, **options: Any) -> PlannedSchedule:
-        """For buffers that begin at ``cuts``. ``options`` are all those of the schedule's row in the catalogue."""
+        """Plan for buffers that begin at ``cuts``; ``options`` are all those of the schedule's row in the catalogue."""
 
 
 def split(cuts: Sequence[int], num_elements: int, most: int, most_parts: int = MOST_BUFFERS) -> tuple[int, ...]:
-    """Cuts between which no buffer holds more than ``most`` elements: larger ones are cut into equal parts.
+    """Cut further, into equal parts, until no buffer holds more than ``most`` elements.
 
-    ``most`` is raised where it would give more than about ``most_parts`` buffers.
+    ``most`` is raised if it would give more than about ``most_parts`` buffers.
     """
     most = max(most, ceil(num_elements / most_parts))
     parts: list[int] = []

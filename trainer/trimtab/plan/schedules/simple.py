@@ -7,7 +7,7 @@ from trimtab.plan.timetable import Iteration, Send, Timetable
 
 
 class WaitFree(Schedule):
-    """Every bucket is sent, in backward order, as soon as backward has filled it and those before it.
+    """Sends every bucket, in backward order, as soon as backward has filled it and those before it.
 
     Wait-free backpropagation (Poseidon, section 3.1); the order of DistributedDataParallel.
     """
@@ -20,7 +20,7 @@ class WaitFree(Schedule):
 
 
 class AfterBackward(Schedule):
-    """Every bucket is sent, in backward order, once backward has ended: communication hides behind nothing."""
+    """Sends every bucket, in backward order, once backward has ended: communication hides behind nothing."""
 
     name = "after-backward"
 
@@ -30,7 +30,7 @@ class AfterBackward(Schedule):
 
 
 class Overlap(Schedule):
-    """The updates of one round of local steps cross while the next round computes (eager DiLoCo).
+    """Sends the updates of one round of local steps while the next round computes (eager DiLoCo).
 
     An iteration is a round. It sends what the round before made, and its update is the mean of that; nothing is merged.
     """
@@ -45,7 +45,7 @@ class Overlap(Schedule):
 
 
 class Timetabled(Schedule):
-    """Follows iterations that a planner has made on rank 0."""
+    """Follows the iterations that a planner has made on rank 0."""
 
     name = "timetabled"
 

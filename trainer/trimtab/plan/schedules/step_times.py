@@ -1,4 +1,4 @@
-"""What one step takes, bucket by bucket: computing forward and backward, compressing, crossing the network.
+"""Times of one step, bucket by bucket: computing forward and backward, compressing, crossing the network.
 
 The buckets are in backward order, and forward passes need them in the opposite one.
 """
@@ -20,20 +20,20 @@ class StepTimes:
     """Seconds of each bucket."""
 
     forward: tuple[float, ...]
-    """Of the modules that can run once the bucket, and those after it in backward order, have arrived."""
+    """Forward time of the modules that can run once the bucket, and those after it in backward order, have arrived."""
     backward: tuple[float, ...]
-    """From when the bucket before it was complete, or backward began, until it is."""
+    """Time from the previous bucket's completion, or the begin of backward, to this bucket's."""
     compress: tuple[float, ...]
     wire: tuple[float, ...]
-    """On the first link."""
+    """Time of the exchange on the first link."""
     link_slowness: tuple[float, ...] = (1.0,)
-    """Of each interface, of which there are one or two: how much longer an exchange takes on it than on the first."""
+    """For each of the one or two interfaces: an exchange's time on it over that on the first."""
     startup: float | None = None
-    """What of each exchange is latency that others may fill; None where links do not share an interface."""
+    """Part of each exchange that is latency, which others may fill; None if links do not share an interface."""
 
     @cached_property
     def buffers(self) -> BufferTimes:
-        """The same on the clock of an iteration."""
+        """The times on the clock of an iteration."""
         begin = sum(self.forward)
         ready = tuple(begin + seconds for seconds in accumulate(self.backward))
         needed = tuple(accumulate((0.0, *self.forward[:0:-1])))[::-1]
@@ -41,13 +41,13 @@ class StepTimes:
         return BufferTimes(ready, self.compress, self.wire, needed, begin, self.link_slowness, startup)
 
     def step_seconds(self, timetable: Timetable) -> float:
-        """Mean wall time of a step once the timetable has settled."""
+        """Return the mean wall time of a step once the timetable has settled."""
         cycle = [(transfers_of(iteration), 1) for iteration in timetable.cycle]
         return mean_iteration_seconds(sum(self.forward) + sum(self.backward), self.buffers, cycle)
 
     @property
     def crossing(self) -> tuple[float, ...]:
-        """What each takes of the first link's time: compressing one bucket hides behind another that is on the wire."""
+        """Time of the first link that each takes: compressing a bucket hides behind another on the wire."""
         return tuple(max(each) for each in zip(self.compress, self.wire, strict=True))
 
 
@@ -60,10 +60,19 @@ def step_times(
     link_slowness: tuple[float, ...] = (1.0,),
     startup: float | None = None,
 ) -> StepTimes:
-    """The times of buckets that begin at ``cuts``; ``compress`` and ``exchange``: seconds of one of so many elements.
+    """Return the times of buckets that begin at ``cuts``.
 
     A module's forward time is that of the bucket which it waits for last: the one that holds its first element. A
     bucket is complete with the last tensor that it holds a part of.
+
+    Args:
+        profile: Measured times of a step.
+        tensor_sizes: Elements of each tensor, in backward order.
+        cuts: First element of each bucket.
+        compress: Seconds of compressing a buffer, by its elements.
+        exchange: Seconds of exchanging a buffer, by its elements.
+        link_slowness: See `StepTimes`.
+        startup: See `StepTimes`.
     """
     readiness = Readiness.measured(profile, tensor_sizes)
     computing = profile.lead_seconds + profile.backward_seconds

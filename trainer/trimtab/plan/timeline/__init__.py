@@ -1,4 +1,4 @@
-"""What a step takes on the clock: one pure model, which fusion planners, schedules and the controller share."""
+"""The timeline of a step: one pure model, which fusion planners, schedules and the controller share."""
 
 from __future__ import annotations
 

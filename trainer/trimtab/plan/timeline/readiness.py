@@ -1,4 +1,4 @@
-"""When a step's computation has what exchanges wait for, and when it waits for them."""
+"""Readiness of gradients and need of parameters in the course of a step's computation."""
 
 from __future__ import annotations
 
@@ -17,52 +17,52 @@ _COMPUTE_SECONDS_PER_ELEMENT = 2e-8
 
 
 def assumed_compute_seconds(num_elements: int) -> float:
-    """What a step computes, before steps are measured."""
+    """Return the assumed computing time of a step, before steps are measured."""
     return num_elements * _COMPUTE_SECONDS_PER_ELEMENT
 
 
 @dataclass(frozen=True)
 class Readiness:
-    """When gradients are complete and when parameters are read, as shares of a step's computation.
+    """Completion of gradients and reading of parameters, as shares of a step's computation.
 
-    The computation ends with the last gradient. What passes before backward begins is spread over the modules as their
-    forward passes are, or over tensors as their backward passes are where modules were not measured.
+    The computation ends with the last gradient. The time before backward begins is spread over the modules as their
+    forward passes are, or over tensors as their backward passes are if modules were not measured.
     """
 
     tensor_stops: tuple[int, ...]
-    """The element after each tensor, in backward order."""
+    """Element after each tensor, in backward order."""
     shares: tuple[float, ...]
-    """The share that has passed when its gradient is complete."""
+    """Share that has passed when the tensor's gradient is complete."""
     backward_begin: float
-    """The share that has passed when backward begins."""
+    """Share that has passed when backward begins."""
     module_starts: tuple[int, ...]
-    """The first element of each module, ascending: the forward pass comes to the last of them first."""
+    """First element of each module, ascending: the forward pass comes to the last of them first."""
     read: tuple[float, ...]
-    """The share that has passed when the forward pass has read what begins there, and all that comes after it."""
+    """Share that has passed when the forward pass has read the module, and all that come after it."""
 
     @classmethod
     def by_size(cls, tensor_sizes: Sequence[int]) -> Readiness:
-        """As if each tensor's backward took in proportion to its elements."""
+        """Assume that each tensor's backward takes in proportion to its elements."""
         return _readiness(tensor_sizes, tensor_sizes, _FORWARD_SHARE, [])
 
     @classmethod
     def measured(cls, profile: Profile, tensor_sizes: Sequence[int]) -> Readiness:
-        """As a profile has it."""
+        """Take the times of a profile."""
         lead, backward = profile.lead_seconds, profile.backward_seconds
         modules = [(module.start, module.forward_seconds) for module in profile.modules]
         return _readiness(tensor_sizes, profile.tensor_backward_seconds, lead / (lead + backward), modules)
 
     @classmethod
     def of(cls, profile: Profile | None, tensor_sizes: Sequence[int]) -> Readiness:
-        """As a profile has it, or by size where there is none."""
+        """Take the times of a profile, or assume them by size without one."""
         return cls.by_size(tensor_sizes) if profile is None else cls.measured(profile, tensor_sizes)
 
     def of_buffer(self, stop: int) -> float:
-        """The share that has passed when all elements before ``stop`` are complete: tensors come as a whole."""
+        """Return the share that has passed when all elements before ``stop`` are complete: tensors come whole."""
         return self.shares[bisect_left(self.tensor_stops, stop)]
 
     def needed(self, stop: int) -> float:
-        """The share that has passed when the forward pass first reads an element before ``stop``.
+        """Return the share that has passed when the forward pass first reads an element before ``stop``.
 
         A buffer that ends there is needed then: a module waits for the buffer that holds its first element.
         """
@@ -76,7 +76,7 @@ def _readiness(
     forward_share: float,
     modules: Sequence[tuple[int, float]],
 ) -> Readiness:
-    """By what tensors take backward, and modules, each with its first element, forward: in any unit of time."""
+    """Return the shares, from backward times of tensors and forward times of modules, in any unit of time."""
     stops, done = tuple(accumulate(tensor_sizes)), list(accumulate(backward))
     if not any(seconds for _, seconds in modules):
         modules = list(zip((0, *stops), backward, strict=False))

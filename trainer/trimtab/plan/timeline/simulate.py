@@ -1,11 +1,11 @@
-"""How long iterations take when buffers are compressed and cross the network while others are still computed.
+"""Simulated iterations: buffers are compressed and cross the network while others are still computed.
 
-What goes on at once, each in one order (`trimtab.collectives.base`): computing, a forward and a backward pass; the
-compressing of buffers, one after another on a lane of its own; and each link, one exchange after another. A buffer is
-compressed once backward has filled it, and sent once that is done and the link is free. Links over one interface share
-what it carries, but no exchange waits for the startup of another. The optimizer steps when backward has ended and all
-has arrived that is due; then the next iteration begins. What is due only by the next forward pass
-(`Transfer.is_deferred`) is waited for where that pass needs it.
+Lanes run at once, each in one order (`trimtab.collectives.base`): computing, a forward and a backward pass;
+compressing, one buffer after another; and each link, one exchange after another. A buffer is compressed once backward
+has filled it, and sent once that is done and the link is free. Links over one interface share what it carries, but no
+exchange waits for the startup of another. The optimizer steps when backward has ended and all has arrived that is due;
+then the next iteration begins. What is due only by the next forward pass (`Transfer.is_deferred`) is waited for where
+that pass needs it.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ _FEWEST, _MOST = 4, 12
 
 
 class BufferTimes(NamedTuple):
-    """What buffers take [s], each with an entry for each buffer."""
+    """Seconds of buffers, each with an entry for each buffer."""
 
     ready: Sequence[float]
-    """From the iteration's begin until backward has filled it, where the forward pass waited for nothing."""
+    """From the iteration's begin until backward has filled it, if the forward pass waited for nothing."""
     compress: Sequence[float]
     wire: Sequence[float]
     """On the first link."""
     needed: Sequence[float] = ()
-    """From the iteration's begin until the forward pass first reads its parameters, likewise; where any are late."""
+    """From the iteration's begin until the forward pass first reads its parameters, likewise; if any are late."""
     backward_begin: float = 0.0
     """From the iteration's begin until backward begins, likewise."""
     link_slowness: Sequence[float] = (1.0,)
-    """Of each interface: how much longer an exchange takes on it than on the first. Further links are the first's."""
+    """For each interface: an exchange's time on it over that on the first. Further links are the first's."""
     startup: Sequence[float] | None = None
-    """What of `wire` is latency that others may fill (`latent`); None: there are no further links."""
+    """Part of `wire` that is latency, which others may fill (`latent`); None without further links."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """What went on in one lane; computing holds the waits of the forward pass."""
+    """An interval of one lane; computing includes the waits of the forward pass."""
 
     what: Literal["compute", "compress", "send"]
     begin: float
     end: float
     iteration: int
     buffer: int = -1
-    """-1: of no single one."""
+    """-1: no single buffer."""
     link: int = 0
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Iterations as they would go, from second 0 on."""
+    """Simulated iterations, from second 0 on."""
 
     ends: tuple[float, ...]
-    """When each iteration's update is made, and the next begins."""
+    """Time of each iteration's update, at which the next begins."""
     spans: tuple[Span, ...]
 
     def of_iteration(self, number: int) -> Timeline:
-        """What goes on in one iteration, from its begin on: also of what others have left on its way."""
+        """Return one iteration's spans, from its begin on, with those that others have left on their way."""
         begin, end = self.ends[number - 1] if number else 0.0, self.ends[number]
         spans = (
             replace(span, begin=max(0.0, span.begin - begin), end=min(end, span.end) - begin)
@@ -76,18 +76,18 @@ class Timeline:
 
 @dataclass
 class _Lanes:
-    """Until when each lane is taken, and what is still on its way."""
+    """State of all lanes: until when each is taken, and what is still on its way."""
 
     links: list[float]
     interface: float | None = None
-    """Until when bytes pass over the first interface; None where it has one link, which tells it."""
+    """Until when bytes pass over the first interface; None if it has one link, which tells it."""
     compress: float = 0.0
     late: dict[int, float] = field(default_factory=dict)
-    """By buffer: when what need not have arrived before the last update does."""
+    """Arrival, by buffer, of what need not have arrived before the last update."""
 
     @classmethod
     def free(cls, buffers: BufferTimes, iterations: Iterable[Sequence[Transfer]]) -> _Lanes:
-        """As many as these iterations take, all free at second 0."""
+        """Return as many lanes as these iterations take, all free at second 0."""
         interfaces = [0.0] * len(buffers.link_slowness)
         if buffers.startup is None:
             return cls(interfaces)
@@ -95,7 +95,7 @@ class _Lanes:
         return cls(interfaces + [0.0] * (num_links - len(interfaces)), interface=0.0)
 
     def started(self, buffers: BufferTimes, begin: float) -> float:
-        """When an iteration would have begun, which does at ``begin``, had its forward pass not waited on its way.
+        """Return when an iteration that begins at ``begin`` would have begun had its forward pass not waited.
 
         Each wait puts off all that comes after it, so the longest is what all of them come to.
         """
@@ -109,9 +109,14 @@ class _Lanes:
         begin: float,
         passed: list[tuple[float, float]] | None = None,
     ) -> float:
-        """When an iteration that begins at ``begin`` ends; `late` is what it leaves on its way.
+        """Return when an iteration that begins at ``begin`` ends; `late` is what it leaves on its way.
 
-        To ``passed`` is added, for each transfer, when its buffer is compressed and when it has arrived.
+        Args:
+            compute_seconds: Forward and backward pass.
+            buffers: Times of each buffer.
+            transfers: Exchanges of the iteration, in order.
+            begin: Begin of the iteration.
+            passed: Gets, for each transfer, when its buffer is compressed and when it has arrived.
         """
         started = self.started(buffers, begin) if self.late else begin
         end = backward_end = started + compute_seconds
@@ -145,21 +150,26 @@ class _Lanes:
 
 
 def latent(startup: float) -> float:
-    """What of an exchange's startup is waiting alone [s]."""
+    """Return the seconds of an exchange's startup that are waiting alone."""
     return max(0.0, startup - HOST_SECONDS)
 
 
 def iteration_seconds(compute_seconds: float, buffers: BufferTimes, transfers: Sequence[Transfer]) -> float:
-    """Wall time of one iteration that begins with every lane free and ends when all has arrived that is due."""
+    """Return the wall time of one iteration that begins with every lane free and ends when all due has arrived."""
     return _Lanes.free(buffers, [transfers]).iterate(compute_seconds, buffers, transfers, 0.0)
 
 
 def mean_iteration_seconds(
     compute_seconds: float, buffers: BufferTimes, cycle: Sequence[tuple[Sequence[Transfer], int]]
 ) -> float:
-    """Mean wall time of iterations that come again and again, each with how often in a row it does.
+    """Return the mean wall time of a cycle of iterations.
 
-    Where nothing is late, each ends with every lane free; else what crosses iterations is let settle first.
+    If nothing is late, each ends with every lane free; else what crosses iterations is let settle first.
+
+    Args:
+        compute_seconds: Forward and backward pass.
+        buffers: Times of each buffer.
+        cycle: Transfers of each iteration, and how often in a row it comes.
     """
     if not any(transfer.is_deferred for transfers, _ in cycle for transfer in transfers):
         seconds = (iteration_seconds(compute_seconds, buffers, transfers) * count for transfers, count in cycle)
@@ -175,7 +185,7 @@ def mean_iteration_seconds(
 
 
 def simulate(compute_seconds: float, buffers: BufferTimes, iterations: Sequence[Sequence[Transfer]]) -> Timeline:
-    """Iterations one after another, each of which computes the same and sends what ``iterations`` says of it.
+    """Simulate iterations one after another, each with the same computation and its own transfers.
 
     Lanes may still be taken by what is late when the next iteration begins.
     """
@@ -197,7 +207,7 @@ def simulate(compute_seconds: float, buffers: BufferTimes, iterations: Sequence[
 
 
 Start = Literal["at once", "backward begins", "gradient", "backward"]
-"""When a buffer may be compressed.
+"""Moment from which a buffer may be compressed.
 
 It waits since an earlier iteration; as soon as there is a gradient; it is complete; backward has ended.
 """
@@ -210,11 +220,11 @@ class Transfer(NamedTuple):
     start: Start = "gradient"
     link: int = 0
     is_deferred: bool = False
-    """Whether it need not have arrived before the optimizer steps, but only where the next forward pass needs it."""
+    """True if it need not have arrived before the optimizer steps, but only when the next forward pass needs it."""
 
 
 def transfers_of(iteration: Iteration, number: int = 0) -> tuple[Transfer, ...]:
-    """Of iteration ``number``, from which its generations are counted: 0 where they are counted from itself."""
+    """Return the transfers of an iteration, whose generations are counted from iteration ``number``."""
     made, consensus_send_index = [], iteration.consensus_send_index
     for index, send in enumerate(iteration.sends):
         start: Start = send.after if send.iteration >= number else "at once"

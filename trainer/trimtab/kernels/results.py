@@ -1,4 +1,4 @@
-"""What one fused pass returns."""
+"""Results of the fused pass and of the counting pass."""
 
 from __future__ import annotations
 
@@ -24,5 +24,23 @@ class CompactResult:
 
     @property
     def overflowed(self) -> bool:
-        """Whether elements that reached the threshold were left behind for want of capacity."""
+        """True if elements that reached the threshold were left behind for want of capacity."""
         return self.num_over > self.indices.numel()
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The magnitudes |acc| that reach a threshold; NaN reaches none."""
+
+    count: int
+    total: float
+    """Sum of these magnitudes, in float64."""
+    squares: float
+    """Sum of their squares, in float64."""
+    largest: float
+    """0 if there are none."""
+
+    @property
+    def mean(self) -> float:
+        """0 if there are none."""
+        return self.total / max(1, self.count)
