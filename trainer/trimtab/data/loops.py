@@ -19,10 +19,9 @@ from trimtab_api.errors import UserError
 
 from trimtab.checkpoint.random_state import RandomState
 from trimtab.data.batches import Batches
-from trimtab.data.look import Look, mistakes
+from trimtab.data.checks import FirstGradients, Look, mistakes, problem_of
 from trimtab.data.position import Epochs, Position
 from trimtab.data.replay import Replay
-from trimtab.data.same_data import FirstGradients, problem_of
 from trimtab.data.sharded_loader import Loaders, ShardedLoader
 from trimtab.plan.plan import Plan
 from trimtab.transport.group import Group

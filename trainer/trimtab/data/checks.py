@@ -1,7 +1,12 @@
-"""What a rank drew first in a loop, in a few characters, and what ranks make of each other's.
+"""Checks that ranks share the data: in a loop over ``session.batches``, and in a script that loops by itself.
 
-Ranks that share a loader draw alike, and each leaves out the others' shares. If a loader gives each rank its own data
-already, as a stream that reads its rank's files, what a rank leaves out is trained on by none.
+Ranks that share a loader draw alike, and each leaves out the other ranks' shares. If a loader gives each rank its own
+data already, as a stream that reads its rank's files, no rank trains on what another rank leaves out. So ranks compare
+a digest of what each drew first in a loop (`Look`).
+
+A loader that nothing splits gives every rank all the data. If it also draws alike on all ranks, each rank computes the
+same gradients, to the last bit, and all ranks together learn no more than one would (`FirstGradients`). Whether loaders
+that draw unlike split the data, nobody can know from outside.
 """
 
 from __future__ import annotations
@@ -98,3 +103,44 @@ def mistakes(looks: Sequence[Sequence[Look]]) -> list[str]:
                 " session.batches(loader, sharded=True), else draw alike on all ranks"
             )
     return found
+
+
+#: Steps that are compared: one may be alike by chance, as where a weight begins at 0.
+_NUM_STEPS = 3
+
+
+class FirstGradients:
+    """The norms of this rank's own gradients in its first steps, before they are exchanged."""
+
+    def __init__(self) -> None:
+        self._norms: list[float] = []
+        self._is_told = False
+
+    def add(self, norm: float) -> None:
+        """Count a training step."""
+        if len(self._norms) < _NUM_STEPS:
+            self._norms.append(norm)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether ranks should tell each other of theirs."""
+        return len(self._norms) == _NUM_STEPS and not self._is_told
+
+    def take(self) -> list[float]:
+        """What to tell the other ranks, once; empty before it is due and afterwards."""
+        if not self.is_due:
+            return []
+        self._is_told = True
+        return self._norms
+
+
+def problem_of(norms: Sequence[Sequence[float]]) -> str:
+    """What is wrong, by what each rank has told; empty where nothing is known to be."""
+    first = list(norms[0])
+    if len(norms) == 1 or len(first) < _NUM_STEPS or not all(first) or any(list(each) != first for each in norms):
+        return ""
+    return (
+        f"all {len(norms)} ranks computed the same gradients in the first {_NUM_STEPS} steps: each trains on the same"
+        " data, and together they learn no more than one. Loop over session.batches(loader), or give the loader a"
+        " DistributedSampler"
+    )
