@@ -28,9 +28,9 @@ from trimtab.data.sharding import (
     EveryNthSampler,
     LeftOut,
     every_nth_batch,
-    length_of,
     left_out_of_last_batches,
     left_out_of_rounds,
+    length_of,
 )
 
 #: In place of a batch, at the end of an epoch.
