@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from kit.run_processes import wait_until
 from trimtab.launch.processes.interrupts import Interrupted
-from trimtab.launch.processes.log_forwarding import LogForwarder
-from trimtab.launch.processes.process_logs import LogFiles
+from trimtab.launch.processes.logs import LogFiles, LogForwarder
 from trimtab.launch.processes.supervisor import Ending, Supervisor, describe_failure
 from trimtab.launch.processes.trainer_command import Process
 from trimtab.run_files.layout import RunDirectory

@@ -16,12 +16,11 @@ from trimtab_api.input_files import read_bytes
 from trimtab.launch.environment import job_secret
 from trimtab.launch.local.hosts import Hosts, make_hosts
 from trimtab.launch.local.restart_policy import RestartPolicy
-from trimtab.launch.processes.children import Exit
-from trimtab.launch.processes.grace import termination_grace
+from trimtab.launch.processes.children import Exit, is_monitor, monitor_name, rank_name
 from trimtab.launch.processes.interrupts import Interrupted
-from trimtab.launch.processes.process_logs import LogFiles
-from trimtab.launch.processes.process_names import is_monitor, monitor_name, rank_name
+from trimtab.launch.processes.logs import LogFiles
 from trimtab.launch.processes.supervisor import Ending, Supervisor, describe_failure, has_failed
+from trimtab.launch.processes.termination import termination_grace
 from trimtab.launch.processes.trainer_command import Process, rank_environment, trainer_process
 from trimtab.launch.sidecars import metrics_command, monitor_command, status_command
 from trimtab.process.cpus import usable_cpus

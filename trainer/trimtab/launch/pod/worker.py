@@ -19,10 +19,9 @@ from trimtab.launch.pod import termination_message
 from trimtab.launch.pod.kernel_cache import kernel_cache
 from trimtab.launch.pod.pod import Pod, grace_seconds, num_threads
 from trimtab.launch.pod.wait_for_peer import wait_for_peer
-from trimtab.launch.processes.children import Exit
+from trimtab.launch.processes.children import STATUS, Exit, rank_name
 from trimtab.launch.processes.interrupts import Interrupted, pause
-from trimtab.launch.processes.log_forwarding import LogForwarder
-from trimtab.launch.processes.process_names import STATUS, rank_name
+from trimtab.launch.processes.logs import LogForwarder
 from trimtab.launch.processes.root_cause import root_cause
 from trimtab.launch.processes.supervisor import Supervisor, describe_failure
 from trimtab.launch.processes.trainer_command import Process, rank_environment, trainer_environment

@@ -1,4 +1,7 @@
-"""Child processes that never outlive the launcher, each the leader of a process group of its own."""
+"""Child processes that never outlive the launcher, each the leader of a process group of its own.
+
+A run's processes are called ``rank-3``, ``monitor-0``, ``status`` and ``metrics``; their logs have these names.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,54 @@ from tempfile import mkdtemp
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 from trimtab.launch.processes import reaper
 from trimtab.launch.processes.interrupts import heed, is_urgent
-from trimtab.launch.processes.orphans import reap_orphans
-from trimtab.launch.processes.polite_end import end_politely, has_gone
+from trimtab.launch.processes.termination import end_politely, has_gone
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 #: Seconds between SIGTERM to a process and SIGKILL to its group, on a user's own machine.
 GRACE_SECONDS = 5.0
+#: The process that serves the run's status. It may fail; the run goes on.
+STATUS = "status"
+#: The process that serves the run's metrics. It may fail as well.
+METRICS = "metrics"
+
+
+def rank_name(rank: int) -> str:
+    """The process that trains as this rank."""
+    return f"rank-{rank}"
+
+
+def monitor_name(worker: int) -> str:
+    """The network monitor of this worker."""
+    return f"monitor-{worker}"
+
+
+def is_rank(name: str) -> bool:
+    """Whether the process trains."""
+    return name.startswith("rank-")
+
+
+def is_monitor(name: str) -> bool:
+    """Whether the process measures the network."""
+    return name.startswith("monitor-")
+
+
+def kind_and_number(name: str) -> tuple[str, int]:
+    """``rank-10`` as ``("rank", 10)``, so that rank 2 comes before rank 10."""
+    kind, _, number = name.partition("-")
+    return kind, int(number or 0)
+
+
+def label(name: str) -> str:
+    """The process as a message to the user calls it."""
+    kind, number = kind_and_number(name)
+    names = {"rank": f"rank {number}", "monitor": f"the monitor of worker {number}", METRICS: "the metrics server"}
+    return names.get(kind, "the status server")
 
 
 @dataclass(frozen=True)
@@ -178,3 +219,18 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
 def _signal_group(group: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, number)
+
+
+def reap_orphans() -> None:
+    """Wait for children that have ended and that this process has not started itself: else they stay as zombies.
+
+    In a container the launcher may be process 1, to which the kernel gives every process whose parent has ended. What
+    this process starts is in its session, or leads one of its own.
+    """
+    with contextlib.suppress(ChildProcessError):
+        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return
+    for child in psutil.Process().children():
+        with contextlib.suppress(ChildProcessError, ProcessLookupError, psutil.Error):
+            if child.status() == psutil.STATUS_ZOMBIE and os.getsid(child.pid) not in (os.getsid(0), child.pid):
+                os.waitpid(child.pid, os.WNOHANG)

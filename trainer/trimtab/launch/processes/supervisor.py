@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from trimtab.launch.processes.children import GRACE_SECONDS, Children, Exit
+from trimtab.launch.processes.children import GRACE_SECONDS, METRICS, STATUS, Children, Exit, is_monitor, is_rank, label
 from trimtab.launch.processes.interrupts import Interrupted, has_come, heed
+from trimtab.launch.processes.logs import ProcessLogs
 from trimtab.launch.processes.monitor_restarts import MISTAKE, MonitorRestarts
-from trimtab.launch.processes.process_logs import ProcessLogs
-from trimtab.launch.processes.process_names import METRICS, STATUS, is_monitor, is_rank, label
 from trimtab.launch.processes.root_cause import await_root_cause, root_cause
 from trimtab.launch.processes.trainer_command import Process
 from trimtab.run_files.best_effort import best_effort
