@@ -1,6 +1,6 @@
 """Marks that a rank leaves in the run directory for its launcher.
 
-One tells that a rank has not come to its end, which the exit code of its command may hide: ``python train.py | tee log``
+One tells that a rank has not come to its end, which the exit code of its command may hide: ``python train.py | tee``
 succeeds whatever becomes of the script. The other tells that a rank has taken no step yet: a restart that fails before
 the first step is told apart from others.
 """
