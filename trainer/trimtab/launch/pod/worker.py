@@ -29,7 +29,8 @@ from trimtab.launch.sidecars import metrics_command, status_command
 from trimtab.plan.names import plan_of
 from trimtab.process.cpus import usable_cpus
 from trimtab.run_files.best_effort import best_effort
-from trimtab.run_files.layout import InUseError, RunDirectory
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.lock import InUseError
 from trimtab.run_files.result import RunResult
 
 if TYPE_CHECKING:
