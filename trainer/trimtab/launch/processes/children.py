@@ -27,6 +27,9 @@ from trimtab.launch.processes.termination import end_politely, has_gone
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
+#: Before a command: the kernel kills it when the process that starts it ends. Not every image has setpriv.
+_DIES_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
+WITH_PARENT = (sys.executable, "-I", "-S", "-c", _DIES_WITH_PARENT)
 
 #: Seconds between SIGTERM to a process and SIGKILL to its group, on a user's own machine.
 GRACE_SECONDS = 5.0
@@ -102,6 +105,8 @@ class Children:
         grace: float = GRACE_SECONDS,
         wait: Callable[[float], object] = time.sleep,
         examine: Callable[[Exit], Exit] = lambda ended: ended,
+        *,
+        has_threads: bool = False,
     ) -> None:
         """Watch no process yet.
 
@@ -109,8 +114,12 @@ class Children:
             grace: Seconds between SIGTERM to a process and SIGKILL to its group.
             wait: Waits for so many seconds, and takes what processes print meanwhile: else one that saves may block.
             examine: Told how each child ended; returns what counts.
+            has_threads: Whether this process has threads, as a trainer does: no code of ours may then run between fork
+                and exec, so each child binds itself to this process. `start` is called by the main thread, since the
+                kernel goes by the end of the thread that forked.
         """
         self.grace = grace
+        self._has_threads = has_threads
         self._wait, self._examine = wait, examine
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -153,14 +162,14 @@ class Children:
                 os._exit(1)
 
         process = subprocess.Popen(
-            argv,
+            [*WITH_PARENT, *argv] if self._has_threads else argv,
             env=dict(environment),
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=die_with_the_launcher,  # safe: the launcher has one thread
+            preexec_fn=None if self._has_threads else die_with_the_launcher,
         )
         self._running[name] = process
         self._tell_reaper(f"+{process.pid}")
@@ -213,7 +222,10 @@ class Children:
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Whether it ended. It is not waited for yet: until it is, no other process group can take its number."""
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # a trainer's script may wait for any child
+        return True
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
