@@ -14,12 +14,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+from trimtab.transport.group import Group
+from trimtab.transport.object_collectives import Read, gather_json, json_of
+
+#: Loops that were begun and not told of, kept.
+_MOST_LOOKS = 100
 #: Elements of a tensor that are looked at.
 _NUM_ELEMENTS = 64
 
@@ -144,3 +149,72 @@ def problem_of(norms: Sequence[Sequence[float]]) -> str:
         " data, and together they learn no more than one. Loop over session.batches(loader), or give the loader a"
         " DistributedSampler"
     )
+
+
+@dataclass(frozen=True)
+class _News:
+    """What ranks tell each other of their data."""
+
+    looks: list[Look]
+    norms: list[float]
+    """Of the first gradients; empty where a loop over `batches` was begun."""
+
+
+_NEWS: Read[_News] = json_of(_News)
+
+
+class Warn(Protocol):
+    """What tells people of a mistake, also where one process trains: `trimtab.session.rank_ops.RankOps`."""
+
+    def __call__(self, what: str, /, *, on_each: bool = False) -> None:
+        """Print a line of rank 0's, or with ``on_each`` of this rank, whichever it is."""
+        ...
+
+
+class DataChecks:
+    """What this rank has drawn and computed that the other ranks have not been told of."""
+
+    def __init__(self, warn: Warn) -> None:
+        self._warn = warn
+        self._looks: list[Look] = []
+        self._first_gradients = FirstGradients()
+
+    def loop_begun(self, loader: str, *, is_alike: bool) -> Look:
+        """Return the look of a loop that begins, for the caller to fill in.
+
+        Args:
+            loader: Class of its loader.
+            is_alike: Whether ranks draw alike; else each loops over data of its own, as often as it likes.
+        """
+        look = Look(loader)
+        if is_alike:
+            self._looks = [*self._looks[-_MOST_LOOKS:], look]
+        return look
+
+    def exchanged(self, norm: float) -> None:
+        """Note the norm of this rank's gradients in a training step."""
+        self._first_gradients.add(norm)
+
+    @property
+    def have_news(self) -> bool:
+        """Whether there is something to compare."""
+        return bool(self._looks) or self._first_gradients.is_due
+
+    def compare(self, group: Group, *, by_gradients: bool) -> str:
+        """Tell all ranks what was not told yet, and warn of what does not fit; every rank calls it together.
+
+        Args:
+            group: All ranks.
+            by_gradients: Whether to compare the first gradients too.
+
+        Returns:
+            Says that all ranks train on the same data; empty where that is not known.
+        """
+        looks, self._looks = self._looks, []
+        own = _News(looks, self._first_gradients.take() if by_gradients else [])
+        told = gather_json(group, asdict(own), _NEWS)
+        for mistake in mistakes([news.looks for news in told]):
+            self._warn(mistake)
+        if problem := problem_of([news.norms for news in told]):
+            self._warn(problem)
+        return problem
