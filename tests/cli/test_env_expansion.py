@@ -1,7 +1,7 @@
 """``$(NAME)`` as Kubernetes expands it; the cases are those of its own tests."""
 
 import pytest
-from trimtab.launch.processes.env_expansion import expand
+from trimtab.launch.processes.trainer_command import expand
 
 VARIABLES = {"VAR_A": "A", "VAR_B": "B", "VAR_REF": "$(VAR_A)", "VAR_EMPTY": ""}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kit.run_processes import wait_until
 from trimtab.launch.processes.children import Children
-from trimtab.launch.processes.grace import termination_grace
+from trimtab.launch.processes.termination import termination_grace
 from trimtab_api.trainingjob import load_training_job
 
 #: Saves on SIGTERM, if the worker that it forked is alive and its output is still read.

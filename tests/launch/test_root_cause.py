@@ -2,7 +2,7 @@
 
 import pytest
 from trimtab.launch.processes.children import Exit
-from trimtab.launch.processes.process_logs import LogFiles
+from trimtab.launch.processes.logs import LogFiles
 from trimtab.launch.processes.root_cause import await_root_cause, root_cause
 from trimtab.launch.processes.supervisor import describe_failure
 from trimtab.run_files.layout import RunDirectory

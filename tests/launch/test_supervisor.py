@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from kit.run_processes import wait_until
+from trimtab.launch.processes.children import Children
 from trimtab.launch.processes.interrupts import Interrupted
-from trimtab.launch.processes.log_forwarding import LogForwarder
-from trimtab.launch.processes.process_logs import LogFiles
+from trimtab.launch.processes.logs import LogFiles, LogForwarder
 from trimtab.launch.processes.supervisor import Ending, Supervisor, describe_failure
 from trimtab.launch.processes.trainer_command import Process
+from trimtab.launch.sidecars import Sidecars
 from trimtab.run_files.layout import RunDirectory
 
 
@@ -93,7 +94,7 @@ def test_a_monitor_that_names_a_mistake_before_the_first_step_has_failed(supervi
     assert [each.name for each in supervisor.wait(nothing).failed] == ["monitor-0"]
 
 
-def test_training_goes_on_without_its_status_server(supervisor, tmp_path):
+def test_training_goes_on_without_its_status_server(supervisor, directory, tmp_path):
     """The rank ends only when it is seen that the server has."""
     seen = tmp_path / "seen"
     os.mkfifo(seen)
@@ -103,7 +104,8 @@ def test_training_goes_on_without_its_status_server(supervisor, tmp_path):
             seen.write_text("it ended\n")
 
     supervisor.start("rank-0", shell(f"read line < {seen}"))
-    supervisor.start_status(["sh", "-c", "exit 1"], os.environ, "unix:somewhere")
+    sidecars = Sidecars(supervisor.children, directory, os.environ)
+    sidecars.start_status(None, "unix:somewhere", command=lambda argv: ["sh", "-c", "exit 1"])
     assert supervisor.wait(check) == Ending("succeeded")
 
 
@@ -137,16 +139,16 @@ def test_a_remark_says_more_of_how_it_failed(supervisor, logs):
     assert "last said" not in told
 
 
-def test_the_address_of_the_status_goes_with_the_supervisor_that_wrote_it(directory, logs):
-    with Supervisor(directory, logs, poll_seconds=0.01) as supervisor:
-        supervisor.start_status(STAYS.argv, os.environ, "unix:somewhere")
+def test_the_address_of_the_status_goes_with_the_sidecars_that_wrote_it(directory):
+    with Children() as children, Sidecars(children, directory, os.environ) as sidecars:
+        sidecars.start_status(None, "unix:somewhere", command=lambda argv: STAYS.argv)
         assert directory.status_address.read_text() == "unix:somewhere\n"
     assert not directory.status_address.exists()
 
 
-def test_a_worker_that_serves_no_status_leaves_the_address_of_the_one_that_does(directory, logs):
+def test_a_worker_that_serves_no_status_leaves_the_address_of_the_one_that_does(directory):
     directory.tell_status_address("unix:of another worker")
-    with Supervisor(directory, logs, poll_seconds=0.01):
+    with Children() as children, Sidecars(children, directory, os.environ):
         pass
     assert directory.status_address.exists()
 

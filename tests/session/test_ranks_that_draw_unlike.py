@@ -12,7 +12,7 @@ import torch
 from kit.rank_pool import RankPool
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
-from trimtab.data.look import Look, digest, mistakes
+from trimtab.data.checks import Look, digest, mistakes
 from trimtab.plan.plan import Plan
 from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session

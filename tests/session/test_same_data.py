@@ -13,7 +13,7 @@ import torch
 from kit.rank_pool import RankPool
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-from trimtab.data.same_data import FirstGradients, problem_of
+from trimtab.data.checks import FirstGradients, problem_of
 from trimtab.plan.plan import Plan
 from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session

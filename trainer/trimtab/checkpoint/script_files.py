@@ -8,13 +8,13 @@ checkpoint = trimtab.read_checkpoint("model.pt")        # None where there is no
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from trimtab_api.errors import UserError
 
 from trimtab.checkpoint import whole_files
+from trimtab.process.messages import LOGGER
 
 _PREVIOUS = ".previous"
 
@@ -64,7 +64,7 @@ def read_checkpoint(path: str | Path) -> Any:
             refusal = refusal or error
             continue
         if refusal is not None:
-            print(f"trimtab: {refusal}; going on from {file}", file=sys.stderr, flush=True)
+            LOGGER.warning(f"{refusal}; going on from {file}")
         return state
     if refusal is not None:
         raise refusal

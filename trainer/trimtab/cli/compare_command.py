@@ -15,6 +15,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted, heed, interruptible
 from trimtab.plan.names import DDP_HOOKS, GRID_MEANS, check_runs, parse_plans, with_plan, with_seed
+from trimtab.process.messages import LOGGER
 from trimtab.run_files.layout import RunDirectory
 
 if TYPE_CHECKING:
@@ -90,13 +91,11 @@ def run(args: argparse.Namespace) -> int:
             )
             report(directory)
     except Interrupted:
-        print("trimtab: interrupted; nothing is left running. --resume keeps the finished runs", file=sys.stderr)
+        LOGGER.error("interrupted; nothing is left running. --resume keeps the finished runs")
         return EXIT_CODE
     if failure:
-        print(
-            f"trimtab: {failure}\ntrimtab: once it is mended, --resume keeps the runs that have finished",
-            file=sys.stderr,
-        )
+        LOGGER.error(failure)
+        LOGGER.error("once it is mended, --resume keeps the runs that have finished")
         return 1
     return 0
 

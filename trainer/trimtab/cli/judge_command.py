@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from trimtab.cli.compare_command import check_directory, compare
 from trimtab.evaluation.judge import RANDOM_NETWORK_SEED
 from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.plan.names import ADAPTIVE, DDP_HOOKS
+from trimtab.process.messages import LOGGER
 from trimtab.run_files.layout import RunDirectory
 
 if TYPE_CHECKING:
@@ -77,10 +77,11 @@ def run(args: argparse.Namespace) -> int:
         with interruptible(), RunDirectory(directory).held():
             failure = _judge(args, directory)
     except Interrupted:
-        print("trimtab: interrupted; nothing is left running. The same command goes on from here", file=sys.stderr)
+        LOGGER.error("interrupted; nothing is left running. The same command goes on from here")
         return EXIT_CODE
     if failure:
-        print(f"trimtab: {failure}\ntrimtab: once it is mended, the same command goes on from here", file=sys.stderr)
+        LOGGER.error(failure)
+        LOGGER.error("once it is mended, the same command goes on from here")
         return 1
     return 0
 

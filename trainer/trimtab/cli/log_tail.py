@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trimtab.launch.processes.process_names import rank_name
+from trimtab.launch.processes.children import rank_name
 from trimtab.run_files.layout import RunDirectory
 
 

@@ -14,6 +14,7 @@ from trimtab_api.cli import Parser, explain_rest, joined
 from trimtab_api.errors import UserError
 
 from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted
+from trimtab.process.messages import LOGGER
 
 #: Exit code of a mistake that is the user's to mend.
 USER_ERROR = 2
@@ -55,10 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(arguments)
     except UserError as error:
-        print(f"trimtab: {error}", file=sys.stderr)
+        LOGGER.error(error)
         return USER_ERROR
     except Interrupted:
-        print("trimtab: interrupted", file=sys.stderr)
+        LOGGER.error("interrupted")
         return EXIT_CODE
     except BrokenPipeError:  # the reader (`| head`) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from trimtab_api.errors import UserError
 
 from trimtab.launch.local.hosts import why_not_emulated
+from trimtab.process.messages import LOGGER
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -33,7 +33,7 @@ def prepare(args: argparse.Namespace) -> tuple[TrainingJob, Path | None]:
         raise error.in_file(str(args.job)) from None
     network = choose_network(args.network, args.loopback, job.spec.workers)
     for each in [*warnings(job), *ignored_variables(args.command, os.environ)]:
-        print(f"trimtab: {args.job}: {each}", file=sys.stderr)
+        LOGGER.warning(f"{args.job}: {each}")
     return job, network
 
 
@@ -74,6 +74,6 @@ def choose_network(network: Path | None, loopback: bool, num_workers: int) -> Pa
             value=str(network),
         )
     if why_not := why_not_emulated():
-        print(f"trimtab: on loopback, without the network of {network}: {why_not}", file=sys.stderr)
+        LOGGER.warning(f"on loopback, without the network of {network}: {why_not}")
         return None
     return network

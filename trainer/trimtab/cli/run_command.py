@@ -12,6 +12,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.plan.names import check_runs, parse_plan, plan_of, with_plan
+from trimtab.process.messages import LOGGER
 from trimtab.run_files.layout import RunDirectory
 
 if TYPE_CHECKING:
@@ -79,10 +80,10 @@ def run(args: argparse.Namespace) -> int:
             elif result.state == "succeeded":
                 progress.finish(f"{plan_of(job)}: succeeded; the records in {directory.path} are incomplete")
     except Interrupted:
-        print("trimtab: interrupted; nothing is left running", file=sys.stderr)
+        LOGGER.error("interrupted; nothing is left running")
         return EXIT_CODE
     if result.state != "succeeded":
-        print(f"trimtab: {result.message}", file=sys.stderr)
+        LOGGER.error(result.message)
         return 1
     if not result.valid:
         print("the emulator fell behind its own network: do not trust the times of this run", file=sys.stderr)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trimtab_api.cli import path
 from trimtab_api.errors import UserError
 
+from trimtab.process.messages import LOGGER
 from trimtab.run_files.layout import RunDirectory
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
             if args.once:
                 break
     except LostError as error:
-        print(f"trimtab: {error}", file=sys.stderr)
+        LOGGER.error(error)
         return 1
     return _exit_code(status)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from trimtab_api.cli import path
 from trimtab_api.errors import UserError
+
+from trimtab.process.messages import LOGGER
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, RenderableType
@@ -103,7 +104,7 @@ def _print_json(jobs: Jobs, changed: threading.Event) -> None:
         for namespace, name in told.keys() - rows.keys():
             print(json.dumps({"namespace": namespace, "name": name, "state": "Deleted"}), flush=True)
         if jobs.trouble:
-            print(f"trimtab: {jobs.trouble}", file=sys.stderr, flush=True)
+            LOGGER.warning(jobs.trouble)
         told = rows
         changed.wait()
 

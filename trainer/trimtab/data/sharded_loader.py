@@ -2,10 +2,10 @@
 
 What a loader draws is kept: its sampler, its order, its weights. Two of torch's own samplers draw every sample once, in
 order or shuffled; a `DistributedSampler` takes their place. Any other sampler, and any stream, is drawn alike on every
-rank, and each rank takes its share (`trimtab.data.every_nth`).
+rank, and each rank takes its share (`trimtab.data.sharding`).
 
 A loader whose data are split by rank already is left as it is. Either something that it carries shows the split
-(`trimtab.data.presharded`), or the user says so.
+(`trimtab.data.shard_detection`), or the user says so.
 """
 
 from __future__ import annotations
@@ -20,12 +20,18 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler
 from torch.utils.data.distributed import DistributedSampler
 from trimtab_api.errors import UserError
 
-from trimtab.data.epoch_numbers import EpochNumbers
-from trimtab.data.every_nth import EveryNthSampler, every_nth_batch
-from trimtab.data.left_out import LeftOut, length_of, of_last_batches, of_rounds
-from trimtab.data.loader_copy import CountedSampler, LoaderCopy, draws_batches, has_begun, iterates_by_itself
-from trimtab.data.look import digest, digest_of_data
-from trimtab.data.presharded import Split, find_split
+from trimtab.data.checks import digest, digest_of_data
+from trimtab.data.loader_clone import CountedSampler, LoaderCopy, draws_batches, has_begun, iterates_by_itself
+from trimtab.data.shard_detection import Split, find_split
+from trimtab.data.sharding import (
+    EpochNumbers,
+    EveryNthSampler,
+    LeftOut,
+    every_nth_batch,
+    left_out_of_last_batches,
+    left_out_of_rounds,
+    length_of,
+)
 
 #: In place of a batch, at the end of an epoch.
 _END = object()
@@ -192,15 +198,15 @@ class ShardedLoader:
         num_ranks, loader = self._num_ranks, self._loader
         if self._take_turns:
             drawn = self._num_drawn or length_of(loader) or 0
-            return of_rounds(drawn, num_ranks)
+            return left_out_of_rounds(drawn, num_ranks)
         if not isinstance(loader, DataLoader) or self.copy is None or (num_drawn := length_of(self._sampler)) is None:
             return None
         if draws_batches(loader) or loader.batch_size is None:
-            return of_rounds(num_drawn, num_ranks)
+            return left_out_of_rounds(num_drawn, num_ranks)
         num_batches = self.num_batches
         if not loader.drop_last or num_batches is None:
             return None
-        return of_last_batches(num_drawn, num_batches, loader.batch_size, num_ranks)
+        return left_out_of_last_batches(num_drawn, num_batches, loader.batch_size, num_ranks)
 
     @property
     def why_empty(self) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from trimtab.process.messages import LOGGER
 
 #: Directories whose records are known to be incomplete, which has been said.
 _incomplete: set[Path] = set()
@@ -19,9 +20,7 @@ def best_effort(directory: Path) -> Iterator[None]:
     except OSError as error:
         if directory not in _incomplete:
             _incomplete.add(directory)
-            said = f"trimtab: the records in {directory} are incomplete ({error.strerror or error}); training goes on"
-            with contextlib.suppress(OSError):  # stderr may lie on the same disk
-                print(said, file=sys.stderr, flush=True)
+            LOGGER.warning(f"the records in {directory} are incomplete ({error.strerror or error}); training goes on")
 
 
 def is_complete(directory: Path) -> bool:

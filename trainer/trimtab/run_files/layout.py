@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trimtab_api.errors import UserError
-
+from trimtab.run_files import lock
 from trimtab.run_files.best_effort import best_effort
 from trimtab.run_files.line_file import earlier_part
 
@@ -23,14 +20,8 @@ if TYPE_CHECKING:
 
     from trimtab.run_files.result import RunResult
 
-#: What file systems that know no locks answer.
-_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 #: Attempts of a run whose files are kept.
 _MOST_ATTEMPTS = 20
-
-
-class InUseError(UserError):
-    """Another launcher uses the directory."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +158,7 @@ class RunDirectory:
         try:
             _write_json(self.job, resolved(job), mode=0o600)
         except OSError as error:
-            raise self._not_writable(error) from None
+            raise lock.not_writable(self.path, error) from None
 
     def write_result(self, result: RunResult) -> None:
         """Write down how the run ended; where it ended well, what was of use until then goes."""
@@ -178,76 +169,18 @@ class RunDirectory:
                 with suppress(OSError):  # not there, or a rank that never took a step has its mark in it
                     folder.rmdir()
 
-    @contextmanager
-    def held(self, holder: str = "") -> Iterator[None]:
-        """Within, no other launcher can use the directory; it is made where there is none.
-
-        Args:
-            holder: Who uses it, as another is told; this process by its number unless it is given.
-
-        Raises:
-            InUseError: Names who uses it.
-            UserError: It cannot be made or written.
-        """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            with self.lock.open("a+") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError as error:
-                    if error.errno not in _NO_LOCKS:
-                        raise
-                file.truncate(0)
-                file.write(f"{holder or os.getpid()}\n")
-                file.flush()
-                locked = os.dup(file.fileno())  # the same lock, whatever becomes of the file's name
-                owner = os.getpid()
-        except BlockingIOError:
-            other = self.lock.read_text().strip()
-            remedy = "wait for it to end"
-            if other.isdecimal():
-                other, remedy = f"the run of process {other}", f"{remedy} or `kill {other}`"
-            raise InUseError(
-                f"is in use by {other}; {remedy}, or name another directory",
-                field="--out",
-                value=str(self.path),
-            ) from None
-        except OSError as error:
-            raise self._not_writable(error) from None
-        try:
-            yield
-        finally:
-            if os.getpid() == owner:  # a forked child shares the lock, and may outlive this process
-                with suppress(OSError):
-                    fcntl.flock(locked, fcntl.LOCK_UN)
-            os.close(locked)
+    def held(self, holder: str = "") -> AbstractContextManager[None]:
+        """Return a context within which no other launcher can use the directory; see `trimtab.run_files.lock.hold`."""
+        return lock.hold(self.lock, holder)
 
     def lost_launcher(self) -> str | None:
-        """The id of the process that held the directory, if it is gone; None while it lives, or is not known."""
-        try:
-            holder = self.lock.read_text().strip()
-            os.kill(int(holder), 0)
-        except ProcessLookupError:  # or it lives in another container: then its lock does
-            return holder if self._can_be_locked() else None
-        except (OSError, ValueError, OverflowError):
-            return None
-        return None
+        """Return the id of the process that held the directory, if it is gone; None while it lives, or is unknown."""
+        return lock.lost_holder(self.lock)
 
     @property
     def is_in_use(self) -> bool:
         """Whether a launcher holds the directory now."""
-        try:
-            return self.lock.exists() and not self._can_be_locked()
-        except OSError:  # no directory could have such a name
-            return False
-
-    def _can_be_locked(self) -> bool:
-        try:
-            with self.lock.open() as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+        return lock.is_held(self.lock)
 
     def prepare(self) -> None:
         """Make the directory, and remove what an earlier run left there; nothing else in it is touched.
@@ -260,7 +193,7 @@ class RunDirectory:
                 shutil.rmtree(folder, ignore_errors=True)
             self.logs.mkdir()
         except OSError as error:
-            raise self._not_writable(error) from None
+            raise lock.not_writable(self.path, error) from None
         whole_run = (self.job, self.network, self.result, self.status_address, self.launcher)
         for file in (*whole_run, *self._of_an_attempt):
             file.unlink(missing_ok=True)
@@ -283,7 +216,7 @@ class RunDirectory:
                 number = numbers[-1] + 1 if numbers else 0
                 self.set_aside(number)
             except OSError as error:
-                raise self._not_writable(error) from None
+                raise lock.not_writable(self.path, error) from None
             for old in numbers[: 1 - _MOST_ATTEMPTS]:
                 shutil.rmtree(self.attempts / str(old), ignore_errors=True)
             return number + 1
@@ -298,11 +231,6 @@ class RunDirectory:
             return self.launcher.read_text()
         except (OSError, ValueError):
             return ""
-
-    def _not_writable(self, error: OSError) -> UserError:
-        return UserError(
-            f"cannot be written ({error.strerror}); name another directory", field="--out", value=str(self.path)
-        )
 
     def set_aside(self, attempt: int) -> RunDirectory:
         """Move what a failed attempt wrote into `attempts`, before the next begins; returns where it is now."""

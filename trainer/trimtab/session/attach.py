@@ -29,8 +29,7 @@ from trimtab.launch.environment.launchers import Ranks, describe_choice, ranks_o
 from trimtab.launch.joining import foreign, native
 from trimtab.launch.joining.configuration import Configuration
 from trimtab.launch.joining.connection import JobConnection
-from trimtab.launch.joining.rank_markers import mark_unfinished
-from trimtab.launch.joining.stepped import mark_first_step
+from trimtab.launch.joining.rank_markers import mark_first_step, mark_unfinished
 from trimtab.plan.names import DDP_HOOK_VARIABLE
 from trimtab.plan.plan import dense_plan
 from trimtab.run_files.recorder import Recorder

@@ -24,6 +24,7 @@ from trimtab_api.rpc.channels import SERVER_OPTIONS, listen
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob import load_job_file
 
+from trimtab.process.messages import LOGGER
 from trimtab.run_files.best_effort import best_effort
 from trimtab.run_files.layout import RunDirectory
 from trimtab.status.notify_policy import is_final, is_news
@@ -88,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         asyncio.run(serve(RunDirectory(args.run), args.job, args.monitor, args.listen))
     except UserError as error:
-        print(f"trimtab: status: {error}", file=sys.stderr)
+        LOGGER.error(f"status: {error}")
         return 2
     return 0
 

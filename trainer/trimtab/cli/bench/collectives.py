@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -29,6 +28,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
 
 from trimtab.control.cost_model.overheads import Overheads
+from trimtab.process.messages import LOGGER
 
 if TYPE_CHECKING:
     from trimtab.evaluation.bench.exchange_times import ExchangeTimes
@@ -220,10 +220,7 @@ def _measure(
     times = measure(wanted, args.out, args.networks)
     if len(times) == len(wanted):
         return times
-    print(
-        f"trimtab: {args.out} holds {len(times)} of {len(wanted)} networks; run it again for the others",
-        file=sys.stderr,
-    )
+    LOGGER.warning(f"{args.out} holds {len(times)} of {len(wanted)} networks; run it again for the others")
     return None
 
 

@@ -7,7 +7,6 @@ last line.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from trimtab_api.units import parse_bandwidth, parse_duration
 from trimtab_netmon import emulate
 
 from trimtab.evaluation.bench.fleet import run_on_hosts
+from trimtab.process.messages import LOGGER
 from trimtab.run_files.fields import WrongFieldError, mapping, number, text, whole
 
 #: Ranks, latency and bandwidth, these two as they are written.
@@ -98,16 +98,13 @@ def measure(wanted: Sequence[Measurement], out: Path | None, most: int | None) -
     kept = _read(out, wanted) if out is not None else {}
     missing = [each for each in wanted if each.network not in kept]
     for number_of, each in enumerate(missing[:most], 1):
-        print(
-            f"trimtab: {each}: measuring, {number_of} of {len(missing[:most])}, {each.most_seconds:.0f} s at most",
-            file=sys.stderr,
-        )
+        LOGGER.info(f"{each}: measuring, {number_of} of {len(missing[:most])}, {each.most_seconds:.0f} s at most")
         began = time.monotonic()
         kept[each.network] = times = _measure(each)
         if out is not None:
             with out.open("a") as file:
                 file.write(json.dumps(_line(each) | {"floor": times.floor, "plans": times.plans}) + "\n")
-        print(f"trimtab: {each}: measured in {time.monotonic() - began:.0f} s", file=sys.stderr)
+        LOGGER.info(f"{each}: measured in {time.monotonic() - began:.0f} s")
     return [kept[each.network] for each in wanted if each.network in kept]
 
 

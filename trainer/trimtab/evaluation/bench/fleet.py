@@ -18,6 +18,7 @@ from trimtab_netmon.emulate import Emulator, Network, available
 
 from trimtab.launch.processes.interrupts import interruptible, pause
 from trimtab.launch.processes.trainer_command import KEEP_FREED_MEMORY
+from trimtab.process.messages import LOGGER
 
 MASTER_PORT = 29400
 
@@ -61,7 +62,7 @@ def run_on_hosts(network: Network, num_hosts: int, module: str, arguments: Seque
         _wait(processes, logs, timeout)
         report = emulator.lag()
         if not report.valid:
-            print(f"trimtab: do not trust these times, the emulator was late: {report.describe()}", file=sys.stderr)
+            LOGGER.warning(f"do not trust these times, the emulator was late: {report.describe()}")
         return json.loads(_lines(logs[0])[-1])
 
 

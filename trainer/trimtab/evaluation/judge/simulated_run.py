@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import exp, inf, log
+from math import exp, inf
 from statistics import fmean
 from typing import Any
 
@@ -18,13 +18,13 @@ from trimtab.control.types import (
     Action,
     ControllerSettings,
     ModelFacts,
-    NetworkView,
     RunTrials,
     StepReport,
     SwitchPlan,
     TrialReport,
 )
 from trimtab.evaluation.judge.simulated_cluster import SimulatedCluster, family
+from trimtab.evaluation.judge.simulated_monitor import SimulatedMonitor
 from trimtab.plan.plan import ANNOUNCE_STEPS_BEFORE_SYNC, Plan, dense_plan
 
 #: Seconds for which a machine's speed stays about what it is.
@@ -56,19 +56,13 @@ class SimulatedRun:
         self._is_steered = settings.policy == "adaptive"
         """A static plan stays what it is, whatever its controller would hear: it hears of nothing."""
         self._rng = random.Random(f"noise {seed}")
-        self._monitor_rng = random.Random(f"monitor {seed}")
         self._drift_rng = random.Random(f"drift {seed}")
         self._loss_rng = random.Random(f"loss {seed}")
         self._ranks_rng = random.Random(f"ranks {seed}")
         self._drift = 0.0
         self._drifted_at = 0.0
         self._last_plan: Plan | None = None
-        self._next_view = 0.0
-        self._probe_at: float | None = None
-        self._bandwidth_seen: float | None = None
-        self._next_bandwidth = 0.0
-        self._latency_seen: float | None = None
-        self._revision = 0
+        self._monitor = SimulatedMonitor(cluster, self.controller, seed)
         self._residual = 0.0
         self.step = 0
         self.progress = 0.0
@@ -77,8 +71,6 @@ class SimulatedRun:
         self.num_changes = 0
         self._waiting: Action | None = None
         """Trials that the controller has asked for within a round."""
-        self._has_news = False
-        """Whether the monitor has spoken since the controller was asked."""
         self.log: list[dict[str, Any]] = []
 
     def until_target(self, limit: float = 4000.0) -> Outcome:
@@ -90,7 +82,7 @@ class SimulatedRun:
     def advance(self) -> None:
         """One turn of the loop: monitor, controller, step."""
         if self._is_steered:
-            self._monitor()
+            self._monitor.advance(self.now)
             action, self._waiting = self._waiting or self._ask(), None
             if isinstance(action, RunTrials):
                 self._trials(action)
@@ -102,7 +94,7 @@ class SimulatedRun:
         self._change_source(plan)
         report = self._round(plan) if plan.local_steps > 1 else self._step_of(plan)
         if self._is_steered:
-            self._monitor()
+            self._monitor.advance(self.now)
             if report is not None:
                 self.controller.observe_step(report, self.now)
 
@@ -111,7 +103,7 @@ class SimulatedRun:
         steps_left_in_epoch = self.cluster.steps_per_epoch - self.step % self.cluster.steps_per_epoch
         action = self.controller.next_action(self.now, steps_left_in_epoch)
         self.num_changes += isinstance(action, SwitchPlan)
-        self._has_news = False
+        self._monitor.has_news = False
         return action
 
     def _step_of(self, plan: Plan) -> StepReport:
@@ -130,8 +122,8 @@ class SimulatedRun:
             losses.append(self._take_step(plan))
             self.now += max(arrivals) / plan.local_steps
             if num_left and self._is_steered:
-                self._monitor()
-                if self._has_news and self._waiting is None and self.controller.plan == ends_by:
+                self._monitor.advance(self.now)
+                if self._monitor.has_news and self._waiting is None and self.controller.plan == ends_by:
                     action = self._ask()
                     self._waiting = action if isinstance(action, RunTrials) else None
                 if (
@@ -284,34 +276,6 @@ class SimulatedRun:
             )
         self.exploration_seconds += self.now - began
         self.controller.observe_trials(reports, self.now)
-
-    def _monitor(self) -> None:
-        """Latency every second, bandwidth every four (sooner when latency jumps, or on request); late and noisy."""
-        if self._probe_at is None and self.controller.drift.asks_to_measure(self.now):
-            self._probe_at = self.now + self.cluster.monitor_delay
-            self._next_view = min(self._next_view, self._probe_at)
-            self._next_bandwidth = self._probe_at
-        while self._next_view <= self.now:
-            at = self._next_view
-            was_asked_for = self._probe_at is not None and at >= self._probe_at
-            if was_asked_for:
-                self._probe_at = None
-            truth = self.cluster.network(max(0.0, at - self.cluster.monitor_delay))
-            latency = truth.latency * self._monitor_noise()
-            jumped = self._latency_seen is None or abs(log(latency / self._latency_seen)) > 0.2
-            if self._bandwidth_seen is None or jumped or at >= self._next_bandwidth:
-                self._bandwidth_seen = truth.bandwidth * self._monitor_noise()
-                self._next_bandwidth = at + 4.0
-            self._latency_seen = latency
-            self._revision += 1
-            self.controller.observe_network(NetworkView(self._revision, latency, self._bandwidth_seen), at)
-            self._has_news = True
-            if was_asked_for:
-                self.controller.drift.measured()
-            self._next_view = at + 1.0
-
-    def _monitor_noise(self) -> float:
-        return exp(self._monitor_rng.gauss(0, self.cluster.monitor_noise))
 
 
 def static(plan: Plan) -> ControllerSettings:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import sys
 from collections.abc import Sequence
-from functools import partial
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -29,11 +28,11 @@ from trimtab.launch.joining.configuration import Configuration, with_ranks
 from trimtab.launch.joining.connection import JobConnection
 from trimtab.launch.joining.host_layout import HostEndpoint, Layout, layout
 from trimtab.launch.joining.run_certificates import certificates_by_secret
-from trimtab.launch.joining.run_keeper import RunLifecycle
-from trimtab.launch.joining.side_processes import SideProcesses, restarting
-from trimtab.launch.sidecars import monitor_command, status_command
+from trimtab.launch.joining.script_ending import ScriptEnding
+from trimtab.launch.processes.children import Children
+from trimtab.launch.sidecars import Sidecars, monitor_command
 from trimtab.process.exit_handlers import only_in_this_process
-from trimtab.run_files.best_effort import best_effort
+from trimtab.process.messages import LOGGER, for_rank
 from trimtab.run_files.layout import RunDirectory, resolved
 from trimtab.run_files.recorder import Recorder
 from trimtab.transport import extra_links as extra_links
@@ -96,7 +95,7 @@ def _meet(ranks: Ranks, timeout: float, secret: bytes, *, on_gpu: bool) -> Group
         return Group.connect(deadline=timeout, secret=secret)
 
     def say(missing: list[int]) -> None:
-        print(f"trimtab: {waiting_for(missing, ranks.num_ranks)} at {host}:{port}", file=sys.stderr, flush=True)
+        LOGGER.warning(f"{waiting_for(missing, ranks.num_ranks)} at {host}:{port}")
 
     return Group.meet_in_store(host, port, ranks.rank, ranks.num_ranks, timeout, secret=secret, say=say)
 
@@ -137,8 +136,9 @@ class _Host:
         self._group, self._hosts = group, hosts
         self._job = with_ranks(job, len(hosts.hosts), group.size)
         self._directory = RunDirectory(configuration.directory(job).resolve())  # a script may change its directory
-        self._side = SideProcesses()
-        self._addresses = [(each.address, each.port) for each in hosts.hosts]
+        self._addresses = [(endpoint.address, endpoint.port) for endpoint in hosts.hosts]
+        self._ending = ExitStack()
+        """Ends what was started here, and writes down how the run ended."""
 
     @property
     def _is_main(self) -> bool:
@@ -146,40 +146,40 @@ class _Host:
 
     def begin(self, link_slowness: tuple[float, ...]) -> JobConnection:
         """Start what the job needs here. Raises `UserError` on every rank where rank 0 cannot keep the run."""
-        keeper = self._keep_run()
+        script = self._keep_run()
         certificates = self._certificates()
         monitor = None
         recorder = Recorder(self._directory.path if self._is_main else None)
         if len(self._hosts.hosts) == 1:
             self._say(f"all {self._group.size} ranks are on one host: no network is measured")
         else:
-            if problem := _why_not_measured(self._hosts.hosts, self._job.spec.network.probe):
+            problem = _why_not_measured(self._hosts.hosts, self._job.spec.network.probe)
+            if problem:
                 self._say(f"the network is not measured, so the plan does not adapt to it: {problem}")
                 recorder.decision(network_line(problem, 0.0))
             else:
-                if self._hosts.is_first:
-                    self._start_monitor(certificates)
                 monitor = "{}:{}".format(*self._addresses[self._hosts.worker])
-            if self._is_main:
-                self._start_status(monitor, certificates)
-        leave = only_in_this_process(partial(self._leave, keeper))
+            if self._is_main or (monitor is not None and self._hosts.is_first):
+                self._start_sidecars(monitor, certificates)
+        if script is not None:  # its result is there before the status server ends
+            self._ending.callback(script.close)
+        leave = only_in_this_process(self._ending.close)
         atexit.register(leave)  # most scripts close no session
         return JobConnection(self._group, self._job, recorder, monitor, link_slowness, certificates, leave)
 
-    def _keep_run(self) -> RunLifecycle | None:
+    def _keep_run(self) -> ScriptEnding | None:
         """Rank 0 takes the run's directory; all hear whether it could."""
-        keeper, mistake = None, None
+        script, mistake = None, None
         if self._is_main:
             try:
-                keeper = RunLifecycle(self._directory)
-                keeper.begin(self._job)
+                script = ScriptEnding(self._directory, self._job)
             except UserError as error:
                 mistake = UserError(error.remedy, field="run_directory", value=error.value)
         told = broadcast_json(self._group, None if mistake is None else str(mistake), TEXT_OR_NONE)
         if told is not None:
             raise mistake or UserError(f"rank 0 cannot keep the run: {told}", field="run_directory")
         self._say(f"recording in {self._directory.path}; `trimtab report` on it draws the run")
-        return keeper
+        return script
 
     def _certificates(self) -> Certificates | None:
         """Issued for this run by rank 0 where monitors would else speak plain text between machines."""
@@ -188,45 +188,24 @@ class _Host:
             return None
         return certificates_by_secret(self._group, self._job.metadata.name, addresses)
 
-    def _environment(self, certificates: Certificates | None) -> dict[str, str]:
-        if certificates is None:
-            return dict(os.environ)
-        folder = self._side.private_folder()
-        certificates.write(folder)
-        return {**os.environ, TLS_VARIABLE: str(folder)}
-
-    def _start_monitor(self, certificates: Certificates | None) -> None:
-        network = self._job.spec.network
-        worker = self._hosts.worker
-        argv = monitor_command(
-            worker,
-            self._addresses,
-            self._hosts.hosts[worker].interface,
-            probe_interval=network.probe_interval,
-            probe_budget=network.probe_budget,
-            probe_bytes_per_day=network.probe_bytes_per_day,
-            probe=network.probe,
-        )
-        log = self._directory.log(f"monitor-{worker}")
-        self._side.start(restarting(argv), log, self._environment(certificates))
-
-    def _start_status(self, monitor: str | None, certificates: Certificates | None) -> None:
-        """At a Unix socket, for `trimtab status`."""
-        address = f"unix:{self._side.private_folder()}/status"  # not in the run directory: its path may be too long
-        argv = status_command(self._directory.path, self._directory.job, monitor, address)
-        self._side.start(argv, self._directory.log("status"), self._environment(certificates))
-        with best_effort(self._directory.path):
-            self._directory.tell_status_address(address)
-
-    def _leave(self, keeper: RunLifecycle | None) -> None:
-        if keeper is not None:
-            keeper.close()
-            self._directory.status_address.unlink(missing_ok=True)
-        self._side.close()
+    def _start_sidecars(self, monitor: str | None, certificates: Certificates | None) -> None:
+        """Start this host's monitor, where this is its first rank, and the run's status server, where it is rank 0."""
+        children = self._ending.enter_context(Children(has_threads=True))
+        environment = dict(os.environ)
+        if certificates is not None:
+            folder = children.temporary_directory("trimtab-")
+            certificates.write(folder)
+            environment[TLS_VARIABLE] = str(folder)
+        sidecars = self._ending.enter_context(Sidecars(children, self._directory, environment))
+        if monitor is not None and self._hosts.is_first:
+            worker = self._hosts.worker
+            interface = self._hosts.hosts[worker].interface
+            sidecars.start_monitor(worker, monitor_command(self._job, worker, self._addresses, interface))
+        if self._is_main:
+            sidecars.start_status(monitor)
 
     def _say(self, what: str) -> None:
-        if self._is_main:
-            print(f"trimtab: {what}", file=sys.stderr, flush=True)
+        for_rank(self._group.rank).info(what)
 
 
 def _why_not_measured(hosts: Sequence[HostEndpoint], probe: str) -> str:

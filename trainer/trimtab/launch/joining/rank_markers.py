@@ -1,6 +1,8 @@
-"""Tells the launcher that a rank has not come to its end, where the exit code of its command would hide it.
+"""Marks that a rank leaves in the run directory for its launcher.
 
-``python train.py | tee log`` succeeds whatever becomes of the script.
+One tells that a rank has not come to its end, which the exit code of its command may hide: ``python train.py | tee``
+succeeds whatever becomes of the script. The other tells that a rank has taken no step yet: a restart that fails before
+the first step is told apart from others.
 """
 
 from __future__ import annotations
@@ -51,3 +53,15 @@ def mark_unfinished(environment: LaunchEnvironment) -> Callable[[], None]:
     sys.excepthook = raised
     atexit.register(remove_here)
     return remove_here
+
+
+def mark_first_step(environment: LaunchEnvironment) -> Callable[[], None]:
+    """What takes the launcher's mark away, to be called at the first step of this rank."""
+    directory = RunDirectory(environment.run_directory)
+    mark = directory.before_first_step(f"rank-{environment.rank}")
+
+    def remove() -> None:
+        with best_effort(directory.path):
+            mark.unlink(missing_ok=True)
+
+    return remove

@@ -13,8 +13,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import kubernetes_fields as known
 
 from trimtab.launch.environment.launch_environment import LaunchEnvironment
-from trimtab.launch.processes.env_expansion import unknown
-from trimtab.launch.processes.trainer_command import rank_environment, trainer_process
+from trimtab.launch.processes.trainer_command import rank_environment, trainer_process, unknown
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob

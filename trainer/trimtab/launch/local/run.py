@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +17,18 @@ from trimtab_api.input_files import read_bytes
 from trimtab.launch.environment import job_secret
 from trimtab.launch.local.hosts import Hosts, make_hosts
 from trimtab.launch.local.restart_policy import RestartPolicy
-from trimtab.launch.processes.children import Exit
-from trimtab.launch.processes.grace import termination_grace
+from trimtab.launch.processes.children import Exit, is_monitor, monitor_name, rank_name
 from trimtab.launch.processes.interrupts import Interrupted
-from trimtab.launch.processes.process_logs import LogFiles
-from trimtab.launch.processes.process_names import is_monitor, monitor_name, rank_name
+from trimtab.launch.processes.logs import LogFiles
 from trimtab.launch.processes.supervisor import Ending, Supervisor, describe_failure, has_failed
+from trimtab.launch.processes.termination import termination_grace
 from trimtab.launch.processes.trainer_command import Process, rank_environment, trainer_process
-from trimtab.launch.sidecars import metrics_command, monitor_command, status_command
+from trimtab.launch.sidecars import Sidecars, monitor_command
 from trimtab.process.cpus import usable_cpus
-from trimtab.run_files.best_effort import best_effort
 from trimtab.run_files.json_files import read_json
 from trimtab.run_files.layout import RunDirectory, resolved
 from trimtab.run_files.result import RunResult
+from trimtab.run_files.run_lifecycle import RunLifecycle
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -77,23 +77,15 @@ def run(
 
 def _run(request: RunRequest, observe: Callable[[], Ending | None], restarted: Callable[[str], None]) -> RunResult:
     directory = request.directory
-    directory.prepare()
-    directory.write_job(request.job)
+    lifecycle = RunLifecycle(directory, request.plan, emulated=request.network is not None)
+    lifecycle.prepare(request.job)
     if request.network is not None:
         shutil.copyfile(request.network, directory.network)
-    began = time.monotonic()
     relay: dict[str, Any] | None = None
     policy = RestartPolicy(request.max_restarts)
 
     def finish(state: str, message: str) -> RunResult:
-        emulated = request.network is not None
-        restarts = policy.num_restarts
-        result = RunResult.of(
-            state, message, plan=request.plan, began=began, emulated=emulated, relay=relay, restarts=restarts
-        )
-        with best_effort(directory.path):
-            directory.write_result(result)
-        return result
+        return lifecycle.finish(state, message, restarts=policy.num_restarts, relay=relay)
 
     try:
         while True:
@@ -103,16 +95,16 @@ def _run(request: RunRequest, observe: Callable[[], Ending | None], restarted: C
                 Supervisor(
                     directory, logs, POLL_SECONDS, grace_when_interrupted=termination_grace(request.job)
                 ) as supervisor,
+                Sidecars(supervisor.children, directory, os.environ) as sidecars,
             ):
-                with best_effort(directory.path):
-                    directory.tell_starting("the script has started and is not yet at trimtab.attach")
+                lifecycle.starting("the script has started and is not yet at trimtab.attach")
                 _start_monitors(request, hosts, supervisor)
                 _start_trainers(request, hosts, supervisor)
-                _start_status(request, hosts, supervisor)
+                monitor = f"{hosts.workers[0].address}:{hosts.workers[0].monitor_port}"
+                sidecars.start_status(monitor, command=partial(hosts.command, 0))
                 if request.metrics_port is not None:  # outside of the emulated network, where Prometheus is
-                    argv = metrics_command(directory.path, METRICS_HOST, request.metrics_port)
-                    supervisor.start_metrics(argv, os.environ)
-                ending = supervisor.wait(Watch(request, hosts, observe, began).check)
+                    sidecars.start_metrics(METRICS_HOST, request.metrics_port)
+                ending = supervisor.wait(Watch(request, hosts, observe, lifecycle.began).check)
                 if ending.state == "succeeded":
                     observe()
                 relay = hosts.relay_report()
@@ -154,19 +146,10 @@ def is_done(request: RunRequest, states: Sequence[str]) -> bool:
 
 
 def _start_monitors(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -> None:
-    network = request.job.spec.network
-    addresses = [(each.address, each.monitor_port) for each in hosts.workers]
+    addresses = [(host.address, host.monitor_port) for host in hosts.workers]
     for worker, host in enumerate(hosts.workers):
-        argv = monitor_command(
-            worker,
-            addresses,
-            host.interface,
-            probe_interval=network.probe_interval,
-            probe_budget=network.probe_budget,
-            probe_bytes_per_day=network.probe_bytes_per_day,
-            probe=network.probe,
-            metrics_port=0 if request.metrics_port is None else request.metrics_port + 1 + worker,
-        )
+        metrics_port = 0 if request.metrics_port is None else request.metrics_port + 1 + worker
+        argv = monitor_command(request.job, worker, addresses, host.interface, metrics_port)
         supervisor.start(monitor_name(worker), Process(hosts.command(worker, argv), os.environ))
 
 
@@ -192,15 +175,6 @@ def _start_trainers(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -
             argv = hosts.command(worker, process.argv)
             directory.expect_first_step(rank_name(launch.rank))
             supervisor.start(rank_name(launch.rank), Process(argv, process.environment, process.directory))
-
-
-def _start_status(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -> None:
-    """Serve the run's status at a Unix socket, which is reached from any network namespace."""
-    # Not in the run directory, whose path may be too long for a socket.
-    address = f"unix:{supervisor.children.temporary_directory('trimtab-')}/status"
-    monitor = f"{hosts.workers[0].address}:{hosts.workers[0].monitor_port}"
-    argv = status_command(request.directory.path, request.directory.job, monitor, address)
-    supervisor.start_status(hosts.command(0, argv), os.environ, address)
 
 
 class Watch:

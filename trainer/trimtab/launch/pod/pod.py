@@ -12,7 +12,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.names import POD_INTERFACE
 from trimtab_api.trainingjob import TrainingJob, load_job_file
 
-from trimtab.launch.processes.grace import termination_grace
+from trimtab.launch.processes.termination import termination_grace
 
 _REMEDY = "is not set; this command is the entry of a pod that the operator makes. On one machine, use `trimtab run`"
 

@@ -19,19 +19,19 @@ from trimtab.launch.pod import termination_message
 from trimtab.launch.pod.kernel_cache import kernel_cache
 from trimtab.launch.pod.pod import Pod, grace_seconds, num_threads
 from trimtab.launch.pod.wait_for_peer import wait_for_peer
-from trimtab.launch.processes.children import Exit
+from trimtab.launch.processes.children import STATUS, Exit, rank_name
 from trimtab.launch.processes.interrupts import Interrupted, pause
-from trimtab.launch.processes.log_forwarding import LogForwarder
-from trimtab.launch.processes.process_names import STATUS, rank_name
+from trimtab.launch.processes.logs import LogForwarder
 from trimtab.launch.processes.root_cause import root_cause
 from trimtab.launch.processes.supervisor import Supervisor, describe_failure
 from trimtab.launch.processes.trainer_command import Process, rank_environment, trainer_environment
-from trimtab.launch.sidecars import metrics_command, status_command
+from trimtab.launch.sidecars import Sidecars
 from trimtab.plan.names import plan_of
 from trimtab.process.cpus import usable_cpus
-from trimtab.run_files.best_effort import best_effort
-from trimtab.run_files.layout import InUseError, RunDirectory
-from trimtab.run_files.result import RunResult
+from trimtab.process.messages import LOGGER
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.lock import InUseError
+from trimtab.run_files.run_lifecycle import RunLifecycle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ def run_worker(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
         raise
     if message:
         termination_message.write(message, message_path)
-        print(f"trimtab: {message.splitlines()[0]}", file=sys.stderr)
+        LOGGER.error(message.splitlines()[0])
     return code
 
 
@@ -88,7 +88,7 @@ class Worker:
         self._environ = environ
         self._directory = RunDirectory(pod.run_directory)
         self._certificates = Path(environ[TLS_VARIABLE]) if TLS_VARIABLE in environ else None
-        self._began = time.monotonic()
+        self._lifecycle = RunLifecycle(self._directory, plan_of(job))
 
     @property
     def _has_rank_0(self) -> bool:
@@ -101,8 +101,8 @@ class Worker:
             return self._train(argv)
         with ExitStack() as holding:
             self._hold_directory(holding)
-            self._directory.prepare_attempt(_ITS_JOB)
-            self._directory.tell_starting("waiting for the network monitor of worker 0")
+            self._lifecycle.prepare(self._job, _ITS_JOB)
+            self._lifecycle.starting("waiting for the network monitor of worker 0")
             return self._train(argv)
 
     def _hold_directory(self, holding: ExitStack) -> None:
@@ -131,10 +131,11 @@ class Worker:
                 supervisor = stack.enter_context(
                     Supervisor(self._directory, logs, POLL_SECONDS, min(GRACE_SECONDS, grace), grace)
                 )
+                sidecars = stack.enter_context(Sidecars(supervisor.children, self._directory, self._environ))
                 self._wait_for("localhost", MONITOR_PORT, MONITOR_SECONDS)
                 if self._has_rank_0:
-                    self._start_status(supervisor)
-                    self._directory.tell_starting("the script has started and is not yet at trimtab.attach")
+                    self._start_servers(sidecars)
+                    self._lifecycle.starting("the script has started and is not yet at trimtab.attach")
                 master = self._pod.address if self._has_rank_0 else self._wait_for_master()
                 self._start_ranks(argv, master, supervisor, cache)
                 ending = supervisor.wait(_say_that_status_ended)
@@ -164,14 +165,11 @@ class Worker:
         """
         return self._wait_for(self._pod.master_host, TRAINER_STATUS_PORT, None)
 
-    def _start_status(self, supervisor: Supervisor) -> None:
-        self._directory.write_job(self._job)
-        listen = f"0.0.0.0:{TRAINER_STATUS_PORT}" if self._certificates else STATUS_ADDRESS
-        argv = status_command(self._directory.path, self._pod.job_file, MONITOR_ADDRESS, listen)
-        supervisor.start_status(argv, self._environ, STATUS_ADDRESS)
+    def _start_servers(self, sidecars: Sidecars) -> None:
+        listen = f"0.0.0.0:{TRAINER_STATUS_PORT}" if self._certificates else None
+        sidecars.start_status(MONITOR_ADDRESS, STATUS_ADDRESS, listen=listen, job=self._pod.job_file)
         if self._certificates:  # else the worker runs on a machine by itself, whose ports are not the pod's
-            argv = metrics_command(self._directory.path, "0.0.0.0", TRAINER_METRICS_PORT)  # noqa: S104
-            supervisor.start_metrics(argv, self._environ)
+            sidecars.start_metrics("0.0.0.0", TRAINER_METRICS_PORT)  # noqa: S104
 
     def _start_ranks(self, argv: Sequence[str], master: str, supervisor: Supervisor, cache: Mapping[str, str]) -> None:
         threads = {"OMP_NUM_THREADS": str(num_threads(self._job, usable_cpus()))}
@@ -206,14 +204,12 @@ class Worker:
     def _finish(self, state: str, message: str) -> None:
         """Write down how the run ended, where the status server and `trimtab report` read it."""
         if self._has_rank_0:
-            result = RunResult.of(state, message, plan=plan_of(self._job), began=self._began)
-            with best_effort(self._directory.path):
-                self._directory.write_result(result)
+            self._lifecycle.finish(state, message)
 
 
 def _say_that_status_ended(ended: Sequence[Exit]) -> None:
     if any(each.name == STATUS for each in ended):
-        print("trimtab: the status server ended; training goes on, but nobody can follow it", file=sys.stderr)
+        LOGGER.warning("the status server ended; training goes on, but nobody can follow it")
 
 
 def _exit_code(ended: Exit) -> int:

@@ -1,4 +1,7 @@
-"""Child processes that never outlive the launcher, each the leader of a process group of its own."""
+"""Child processes that never outlive the launcher, each the leader of a process group of its own.
+
+A run's processes are called ``rank-3``, ``monitor-0``, ``status`` and ``metrics``; their logs have these names.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,57 @@ from tempfile import mkdtemp
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 from trimtab.launch.processes import reaper
 from trimtab.launch.processes.interrupts import heed, is_urgent
-from trimtab.launch.processes.orphans import reap_orphans
-from trimtab.launch.processes.polite_end import end_politely, has_gone
+from trimtab.launch.processes.termination import end_politely, has_gone
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
+#: Before a command: the kernel kills it when the process that starts it ends. Not every image has setpriv.
+_DIES_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
+WITH_PARENT = (sys.executable, "-I", "-S", "-c", _DIES_WITH_PARENT)
 
 #: Seconds between SIGTERM to a process and SIGKILL to its group, on a user's own machine.
 GRACE_SECONDS = 5.0
+#: The process that serves the run's status. It may fail; the run goes on.
+STATUS = "status"
+#: The process that serves the run's metrics. It may fail as well.
+METRICS = "metrics"
+
+
+def rank_name(rank: int) -> str:
+    """The process that trains as this rank."""
+    return f"rank-{rank}"
+
+
+def monitor_name(worker: int) -> str:
+    """The network monitor of this worker."""
+    return f"monitor-{worker}"
+
+
+def is_rank(name: str) -> bool:
+    """Whether the process trains."""
+    return name.startswith("rank-")
+
+
+def is_monitor(name: str) -> bool:
+    """Whether the process measures the network."""
+    return name.startswith("monitor-")
+
+
+def kind_and_number(name: str) -> tuple[str, int]:
+    """``rank-10`` as ``("rank", 10)``, so that rank 2 comes before rank 10."""
+    kind, _, number = name.partition("-")
+    return kind, int(number or 0)
+
+
+def label(name: str) -> str:
+    """The process as a message to the user calls it."""
+    kind, number = kind_and_number(name)
+    names = {"rank": f"rank {number}", "monitor": f"the monitor of worker {number}", METRICS: "the metrics server"}
+    return names.get(kind, "the status server")
 
 
 @dataclass(frozen=True)
@@ -61,6 +105,8 @@ class Children:
         grace: float = GRACE_SECONDS,
         wait: Callable[[float], object] = time.sleep,
         examine: Callable[[Exit], Exit] = lambda ended: ended,
+        *,
+        has_threads: bool = False,
     ) -> None:
         """Watch no process yet.
 
@@ -68,8 +114,12 @@ class Children:
             grace: Seconds between SIGTERM to a process and SIGKILL to its group.
             wait: Waits for so many seconds, and takes what processes print meanwhile: else one that saves may block.
             examine: Told how each child ended; returns what counts.
+            has_threads: Whether this process has threads, as a trainer does: no code of ours may then run between fork
+                and exec, so each child binds itself to this process. `start` is called by the main thread, since the
+                kernel goes by the end of the thread that forked.
         """
         self.grace = grace
+        self._has_threads = has_threads
         self._wait, self._examine = wait, examine
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -112,14 +162,14 @@ class Children:
                 os._exit(1)
 
         process = subprocess.Popen(
-            argv,
+            [*WITH_PARENT, *argv] if self._has_threads else argv,
             env=dict(environment),
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=die_with_the_launcher,  # safe: the launcher has one thread
+            preexec_fn=None if self._has_threads else die_with_the_launcher,
         )
         self._running[name] = process
         self._tell_reaper(f"+{process.pid}")
@@ -172,9 +222,27 @@ class Children:
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Whether it ended. It is not waited for yet: until it is, no other process group can take its number."""
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # a trainer's script may wait for any child
+        return True
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, number)
+
+
+def reap_orphans() -> None:
+    """Wait for children that have ended and that this process has not started itself: else they stay as zombies.
+
+    In a container the launcher may be process 1, to which the kernel gives every process whose parent has ended. What
+    this process starts is in its session, or leads one of its own.
+    """
+    with contextlib.suppress(ChildProcessError):
+        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return
+    for child in psutil.Process().children():
+        with contextlib.suppress(ChildProcessError, ProcessLookupError, psutil.Error):
+            if child.status() == psutil.STATUS_ZOMBIE and os.getsid(child.pid) not in (os.getsid(0), child.pid):
+                os.waitpid(child.pid, os.WNOHANG)

@@ -10,8 +10,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
-from trimtab.launch.processes.children import Children, Exit
-from trimtab.launch.processes.process_names import is_rank, kind_and_number
+from trimtab.launch.processes.children import Children, Exit, is_rank, kind_and_number
 
 #: Seconds that the root cause may take to end after the ranks that lost it, which it told before it ends.
 ROOT_CAUSE_SECONDS = 2.0

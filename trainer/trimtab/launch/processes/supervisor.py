@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from trimtab.launch.processes.children import GRACE_SECONDS, Children, Exit
+from trimtab.launch.processes.children import GRACE_SECONDS, STATUS, Children, Exit, is_monitor, is_rank, label
 from trimtab.launch.processes.interrupts import Interrupted, has_come, heed
+from trimtab.launch.processes.logs import ProcessLogs
 from trimtab.launch.processes.monitor_restarts import MISTAKE, MonitorRestarts
-from trimtab.launch.processes.process_logs import ProcessLogs
-from trimtab.launch.processes.process_names import METRICS, STATUS, is_monitor, is_rank, label
 from trimtab.launch.processes.root_cause import await_root_cause, root_cause
 from trimtab.launch.processes.trainer_command import Process
-from trimtab.run_files.best_effort import best_effort
 from trimtab.run_files.layout import RunDirectory
 
 #: Seconds that the status server has to tell its watchers how the run ended.
@@ -67,7 +65,6 @@ class Supervisor:
         self.children = Children(grace, logs.wait, self._examine)
         self._grace_when_interrupted = grace if grace_when_interrupted is None else grace_when_interrupted
         self._directory, self._logs, self._poll_seconds = directory, logs, poll_seconds
-        self._serves_status = False
         self._monitors: dict[str, Process] = {}
         self._restarts = MonitorRestarts()
 
@@ -78,14 +75,10 @@ class Supervisor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if self._serves_status:
-                self._directory.status_address.unlink(missing_ok=True)
-        finally:
-            if isinstance(error, Interrupted):
-                self.children.grace = self._grace_when_interrupted
-            self.children.__exit__(kind, error, trace)
-            self._logs.drain(DRAIN_SECONDS)
+        if isinstance(error, Interrupted):
+            self.children.grace = self._grace_when_interrupted
+        self.children.__exit__(kind, error, trace)
+        self._logs.drain(DRAIN_SECONDS)
 
     def start(self, name: str, process: Process) -> None:
         """Start a rank or a monitor. Raises FileNotFoundError where there is no such program, and `Interrupted`."""
@@ -96,27 +89,11 @@ class Supervisor:
             self._monitors[name] = process
             self._restarts.started(name, time.monotonic())
 
-    def start_status(self, argv: Sequence[str], environment: Mapping[str, str], address: str) -> None:
-        """Start the status server, and write down that it is reached at ``address``."""
-        self._start_server(STATUS, argv, environment)
-        with best_effort(self._directory.path):
-            self._directory.tell_status_address(address)
-        self._serves_status = True
-
-    def start_metrics(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start the server of the run's metrics."""
-        self._start_server(METRICS, argv, environment)
-
     def _examine(self, ended: Exit) -> Exit:
         """A rank whose command succeeded, but that has not come to its end, has failed."""
         if ended.code != 0 or not self._directory.unfinished(ended.name).exists():
             return ended
         return replace(ended, code=1, remark=_HIDDEN)
-
-    def _start_server(self, name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
-        """It prints to a file, in a pod too; it may end where that is full."""
-        with self._directory.log(name).open("wb") as log:
-            self.children.start(name, argv, environment, log.fileno())
 
     def wait(self, check: Callable[[Sequence[Exit]], Ending | None]) -> Ending:
         """Wait until all ranks have succeeded, a process has failed, or ``check`` ends the attempt.

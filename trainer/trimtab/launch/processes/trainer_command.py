@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,6 @@ from trimtab_api.errors import UserError
 from trimtab_api.names import RESERVED_VARIABLES
 
 from trimtab.launch.environment.launch_environment import LaunchEnvironment
-from trimtab.launch.processes.env_expansion import expand
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -214,3 +214,20 @@ def pod_environment(launch: LaunchEnvironment, worker: int, address: str) -> dic
     told = launch.variables()
     given = {name: told[name] for name in ("MASTER_ADDR", "MASTER_PORT", "TRIMTAB_JOB", "TRIMTAB_RUN_DIR")}
     return {**given, "JOB_COMPLETION_INDEX": str(worker), "TRIMTAB_POD_IP": address}
+
+
+_REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """``$(NAME)`` becomes the variable's value and ``$$`` a dollar; references to unknown names are left unchanged."""
+
+    def replace(found: re.Match[str]) -> str:
+        return "$" if found[1] else variables.get(found[2], found[0])
+
+    return _REFERENCE.sub(replace, text)
+
+
+def unknown(text: str, variables: Collection[str]) -> list[str]:
+    """The unknown names that ``text`` refers to, in order; `expand` leaves these references unchanged."""
+    return [found[2] for found in _REFERENCE.finditer(text) if not found[1] and found[2] not in variables]

@@ -1,4 +1,4 @@
-"""What ``trimtab run`` does for a run's directory, done by rank 0 where another launcher has started the ranks."""
+"""Watches how a script ends that another launcher has started, and writes down how its run ended."""
 
 from __future__ import annotations
 
@@ -7,45 +7,40 @@ import os
 import signal
 import sys
 import threading
-import time
 from types import FrameType, TracebackType
 
 from trimtab_api.trainingjob import TrainingJob
 
 from trimtab.launch.environment.launchers import torchrun_job
 from trimtab.plan.names import plan_of
-from trimtab.run_files.best_effort import best_effort
 from trimtab.run_files.layout import RunDirectory
-from trimtab.run_files.result import RunResult
+from trimtab.run_files.run_lifecycle import RunLifecycle
 
 
-class RunLifecycle:
+class ScriptEnding:
     """Holds the run's directory until the run ends, and writes there how it ended.
 
     It has failed where the script ends with an exception that nothing caught, and was interrupted where that is
     KeyboardInterrupt or SIGTERM comes. What ``sys.exit(1)`` means is the script's own: it counts as an end like others.
     """
 
-    def __init__(self, directory: RunDirectory) -> None:
-        """Raises `UserError` where another run uses the directory, or it cannot be written."""
-        self._directory, self._began = directory, time.monotonic()
+    def __init__(self, directory: RunDirectory, job: TrainingJob) -> None:
+        """Write down the job, and watch for how its run ends.
+
+        Raises:
+            UserError: Another run uses the directory, or it cannot be written.
+        """
         self._process = os.getpid()
         """This one; a child that it forks inherits its handlers, and must not act by them."""
-        self._plan = ""
         self._ending = "succeeded", ""
         self._is_closing = False
         self._to_die_of: int | None = None
         """A signal that has come, once how the run ended is written."""
         self._holding = contextlib.ExitStack()
         self._holding.enter_context(directory.held())
-        self._num_restarts = directory.prepare_attempt(torchrun_job(os.environ))
-
-    def begin(self, job: TrainingJob) -> None:
-        """Write down the job, and watch for how its run ends."""
-        self._directory.write_job(job)
-        with best_effort(self._directory.path):
-            self._directory.tell_starting("all ranks have met")
-        self._plan = plan_of(job)
+        self._lifecycle = RunLifecycle(directory, plan_of(job))
+        self._num_restarts = self._lifecycle.prepare(job, torchrun_job(os.environ))
+        self._lifecycle.starting("all ranks have met")
         self._said_before, sys.excepthook = sys.excepthook, self._raised
         self._holding.callback(self._let_go_of_exceptions)
         is_main = threading.current_thread() is threading.main_thread()
@@ -55,7 +50,7 @@ class RunLifecycle:
         self._holding.callback(self._write)  # before a SIGTERM, which a launcher sends all ranks, is deadly again
 
     def close(self) -> None:
-        """The run has ended: write down how, and let go of the directory."""
+        """Write down how the run ended, and let go of the directory."""
         if os.getpid() != self._process:
             return
         self._is_closing = True
@@ -64,9 +59,7 @@ class RunLifecycle:
             os.kill(os.getpid(), self._to_die_of)
 
     def _write(self) -> None:
-        result = RunResult.of(*self._ending, plan=self._plan, began=self._began, restarts=self._num_restarts)
-        with best_effort(self._directory.path):
-            self._directory.write_result(result)
+        self._lifecycle.finish(*self._ending, restarts=self._num_restarts)
 
     def _let_go_of_exceptions(self) -> None:
         if sys.excepthook == self._raised:  # else another hook calls it, and must go on calling the one before

@@ -11,7 +11,9 @@ import psutil
 from kit.run_processes import is_gone, wait_until
 from trimtab.launch.joining.foreign import _why_not_measured
 from trimtab.launch.joining.host_layout import HostEndpoint
-from trimtab.launch.joining.side_processes import SideProcesses, restarting
+from trimtab.launch.processes.children import Children
+from trimtab.launch.sidecars import Sidecars
+from trimtab.run_files.layout import RunDirectory
 
 CARD = HostEndpoint("a", "10.0.0.1", "eth0", 12000, True)
 STAYS = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
@@ -27,26 +29,24 @@ def monitors() -> list[psutil.Process]:
 
 
 def test_a_monitor_that_is_killed_is_started_again_and_ends_with_the_trainer(tmp_path):
-    side, log = SideProcesses(), tmp_path / "monitor.log"
-    try:
-        side.start(restarting(STAYS), log)
+    log = RunDirectory(tmp_path).log("monitor-0")
+    with Children(has_threads=True) as children:
+        Sidecars(children, RunDirectory(tmp_path), os.environ).start_monitor(0, STAYS)
         wait_until(lambda: len(monitors()) == 1)
         (first,) = monitors()
         os.kill(first.pid, signal.SIGKILL)
         wait_until(lambda: {each.pid for each in monitors()} - {first.pid})
         (second,) = monitors()
-    finally:
-        side.close()
     wait_until(lambda: is_gone(second))
     assert "trimtab: the monitor ended with status 137; it is started again in 1 s" in log.read_text()
 
 
 def test_a_monitor_that_waits_for_its_restart_ends_at_once(tmp_path):
-    side, log = SideProcesses(), tmp_path / "monitor.log"
-    side.start(restarting(["false"]), log)
-    wait_until(lambda: log.exists() and "started again" in log.read_text())
-    began = time.monotonic()
-    side.close()
+    log = RunDirectory(tmp_path).log("monitor-0")
+    with Children(has_threads=True) as children:
+        Sidecars(children, RunDirectory(tmp_path), os.environ).start_monitor(0, ["false"])
+        wait_until(lambda: log.exists() and "started again" in log.read_text())
+        began = time.monotonic()
     assert time.monotonic() - began < 5
     wait_until(lambda: not [each for each in psutil.Process().children(recursive=True) if "sleep" in each.name()])
 
@@ -54,12 +54,9 @@ def test_a_monitor_that_waits_for_its_restart_ends_at_once(tmp_path):
 def test_a_monitor_starts_where_no_log_can_be_written_and_no_program_is_found(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "logs").touch()
-    side = SideProcesses()
-    try:
-        side.start(STAYS, tmp_path / "logs" / "monitor-0.log")
-        wait_until(lambda: len(monitors()) == 1)
-    finally:
-        side.close()
+    with Children(has_threads=True) as children:
+        Sidecars(children, RunDirectory(tmp_path), {"PATH": str(tmp_path)}).start_metrics("127.0.0.1", 0)
+        wait_until(lambda: [each for each in psutil.Process().children() if "metrics" in each.cmdline()])
     assert f"trimtab: the records in {tmp_path / 'logs'} are incomplete" in capsys.readouterr().err
 
 

@@ -22,7 +22,7 @@ JOB = (
 KEEPS = """
 import os, signal, sys
 from pathlib import Path
-from trimtab.launch.joining.run_keeper import RunLifecycle
+from trimtab.launch.joining.script_ending import ScriptEnding
 from trimtab.run_files.layout import RunDirectory
 from trimtab_api.trainingjob import load_training_job
 
@@ -31,8 +31,7 @@ def terminate():
     for _ in range(100):
         pass  # Python runs its handlers between two of these
 
-keeper = RunLifecycle(RunDirectory(Path("out")))
-keeper.begin(load_training_job(Path("job.yaml")))
+keeper = ScriptEnding(RunDirectory(Path("out")), load_training_job(Path("job.yaml")))
 write = RunDirectory.write_result
 """
 #: When SIGTERM comes, and what is written then.
@@ -133,8 +132,9 @@ def test_all_attempts_of_a_torchrun_agent_have_one_name() -> None:
 
 def test_a_private_folder_goes_with_a_process_that_is_killed() -> None:
     code = (
-        "import os, signal\nfrom trimtab.launch.joining.side_processes import SideProcesses\n"
-        "print(SideProcesses().private_folder(), flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+        "import os, signal\nfrom trimtab.launch.processes.children import Children\n"
+        "with Children(has_threads=True) as children:\n"
+        "    print(children.temporary_directory('trimtab-'), flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     folder = Path(ended.stdout.strip())

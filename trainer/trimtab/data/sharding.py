@@ -7,10 +7,13 @@ trained on twice and others never.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -18,9 +21,8 @@ from torch.utils.data import Sampler
 from trimtab_api.errors import UserError
 
 from trimtab.checkpoint.random_state import RandomState
-from trimtab.data.epoch_numbers import EpochNumbers
-from trimtab.data.loader_copy import draws_batches
-from trimtab.data.look import digest
+from trimtab.data.checks import digest
+from trimtab.data.loader_clone import draws_batches
 
 
 class EveryNthSampler(Sampler[Any]):
@@ -132,3 +134,78 @@ def _generators(source: Any) -> list[torch.Generator]:
             found.append(generator)
         source = getattr(source, "sampler", None)
     return found
+
+
+#: What keeps the number that ``set_epoch`` was last given: of torch and datasets; of accelerate.
+_KEPT_AS = ("epoch", "iteration")
+
+
+class EpochNumbers:
+    """The numbers that were told so far. What has another by then was told by the script, and stays the script's."""
+
+    def __init__(self) -> None:
+        self._told: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
+        """None: the script tells it."""
+
+    def tell(self, what: Any, number: int) -> None:
+        """Call ``what.set_epoch(number)``, where there is such a method and the script leaves it to us."""
+        if not hasattr(what, "set_epoch"):
+            return
+        with contextlib.suppress(TypeError):  # what cannot be a key is always told
+            if self._is_the_scripts(what):
+                self._told[what] = None
+                return
+            self._told[what] = number
+        what.set_epoch(number)
+
+    def _is_the_scripts(self, what: Any) -> bool:
+        last = self._told.get(what, 0)  # they begin at 0 by themselves
+        kept = next((getattr(what, name) for name in _KEPT_AS if hasattr(what, name)), None)
+        return last is None or (type(kept) is int and kept >= 0 and kept != last)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What no rank trains on in an epoch."""
+
+    num: int
+    of: int
+    unit: str
+    """What is counted: samples or batches."""
+    why: str
+
+    @property
+    def share(self) -> float:
+        """As a share of all."""
+        return self.num / self.of if self.of else 0.0
+
+    def __str__(self) -> str:
+        return f"{self.num} of {self.of} {self.unit} are left out in each epoch, since {self.why}"
+
+
+def left_out_of_rounds(num_batches: int, num_ranks: int) -> LeftOut | None:
+    """What is left out where ranks share whole batches; None where that is nothing."""
+    num = num_batches % num_ranks
+    return LeftOut(num, num_batches, "batches", f"each of {num_ranks} ranks has as many") if num else None
+
+
+def left_out_of_last_batches(num_samples: int, num_batches: int, batch_size: int, num_ranks: int) -> LeftOut | None:
+    """What is left out where each rank drops its last, incomplete batch; None where that is nothing.
+
+    Args:
+        num_samples: In an epoch, over all ranks.
+        num_batches: Of each rank.
+        batch_size: Of each rank.
+        num_ranks: How many train together.
+    """
+    num = num_samples - num_batches * batch_size * num_ranks
+    why = f"drop_last drops the incomplete batch of each of {num_ranks} ranks (batch_size={batch_size} is per rank)"
+    return LeftOut(num, num_samples, "samples", why) if num > 0 else None
+
+
+def length_of(loader: Any) -> int | None:
+    """``len`` of anything; None where it has none."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None

@@ -1,5 +1,6 @@
-"""Asks the processes of a group to end in an order that lets the one in charge save first.
+"""How processes are told to end, and how long they may take.
 
+The processes of a group are asked in an order that lets the one in charge save first.
 A rank that saves on SIGTERM still needs its data loaders' workers, and the `tee` that reads what it prints.
 """
 
@@ -9,8 +10,12 @@ import contextlib
 import os
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
+
+if TYPE_CHECKING:
+    from trimtab_api.trainingjob import TrainingJob
 
 
 def end_politely(leader: int) -> list[psutil.Process]:
@@ -66,3 +71,13 @@ def _handles_sigterm(pid: int) -> bool:
         return False
     caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
     return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+#: Kubernetes' default of a pod's terminationGracePeriodSeconds.
+_USUAL_SECONDS = 30.0
+
+
+def termination_grace(job: TrainingJob) -> float:
+    """Seconds from SIGTERM to SIGKILL of a run that is told to end: terminationGracePeriodSeconds, or 30."""
+    period = job.spec.template["spec"].get("terminationGracePeriodSeconds")
+    return _USUAL_SECONDS if period is None else float(period)

@@ -1,0 +1,38 @@
+"""Messages to people: their form, and which ranks' are printed."""
+
+import logging
+import sys
+
+from trimtab.process.messages import LOGGER, for_rank
+
+
+def test_a_message_is_one_line_on_stderr_after_the_programs_name(capsys):
+    LOGGER.error("100% of it failed")
+    assert capsys.readouterr() == ("", "trimtab: 100% of it failed\n")
+
+
+def test_information_is_printed_by_rank_0_alone_and_a_warning_by_every_rank(capsys):
+    for rank in range(2):
+        for_rank(rank).info(f"information of rank {rank}")
+        for_rank(rank).warning(f"warning of rank {rank}")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"trimtab: {said}" for said in ("information of rank 0", "warning of rank 0", "warning of rank 1")]
+
+
+def test_a_script_that_logs_everything_prints_no_message_twice(capsys):
+    handler = logging.StreamHandler(sys.stderr)
+    logging.getLogger().addHandler(handler)
+    try:
+        LOGGER.warning("once")
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert capsys.readouterr().err == "trimtab: once\n"
+
+
+def test_what_cannot_be_printed_ends_nothing(monkeypatch):
+    class Full:
+        def write(self, text):
+            raise OSError("no space left on device")
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    LOGGER.warning("lost")

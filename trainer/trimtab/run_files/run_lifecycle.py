@@ -1,0 +1,67 @@
+"""What is written of a run as a whole, by its launcher or by rank 0 in place of one: the job first, the result last."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.result import RunResult
+
+if TYPE_CHECKING:
+    from trimtab_api.trainingjob import TrainingJob
+
+
+class RunLifecycle:
+    """A run in its directory, which the caller holds (`RunDirectory.held`)."""
+
+    def __init__(self, directory: RunDirectory, plan: str, *, emulated: bool = False) -> None:
+        """Let the run begin now.
+
+        Args:
+            directory: Where it is recorded.
+            plan: Name of its plan in tables.
+            emulated: Whether its network is emulated.
+        """
+        self._directory, self._plan, self._emulated = directory, plan, emulated
+        self.began = time.monotonic()
+        """When the run began, by `time.monotonic`."""
+
+    def prepare(self, job: TrainingJob, launcher: str = "") -> int:
+        """Prepare the directory for a run, or for a further attempt of the same launcher's, and write down the job.
+
+        Args:
+            job: What is run.
+            launcher: Names the launcher of all attempts; empty where each attempt is a run.
+
+        Returns:
+            The number of attempts that went before.
+
+        Raises:
+            UserError: The directory cannot be written.
+        """
+        num_before = self._directory.prepare_attempt(launcher)
+        self._directory.write_job(job)
+        return num_before
+
+    def starting(self, sentence: str) -> None:
+        """Write down what is being done before the first step."""
+        with best_effort(self._directory.path):
+            self._directory.tell_starting(sentence)
+
+    def finish(self, state: str, message: str, *, restarts: int = 0, relay: dict[str, Any] | None = None) -> RunResult:
+        """Write down how the run ended, where the status server and `trimtab report` read it.
+
+        Args:
+            state: As in `RunResult`.
+            message: Why it did not succeed.
+            restarts: How often all ranks were restarted together.
+            relay: The report of the emulator's relay.
+        """
+        result = RunResult.of(
+            state, message, plan=self._plan, began=self.began, emulated=self._emulated, relay=relay, restarts=restarts
+        )
+        with best_effort(self._directory.path):
+            self._directory.write_result(result)
+        return result
