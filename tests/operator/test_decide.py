@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trimtab_operator.decisions.decide import Action, decide
 from trimtab_operator.decisions.pods import Problem
 from trimtab_operator.decisions.policies.progress import Progress
-from trimtab_operator.decisions.policies.restart import Backoff
+from trimtab_operator.decisions.policies.restart import RestartBackoff
 from trimtab_operator.rank0.sanitize import Rank0Status
 
 RESTARTS = {"restarts": 1}
@@ -292,20 +292,20 @@ def test_a_pod_deleted_in_the_second_of_a_failure_may_be_on_a_node_that_is_about
 
 
 @pytest.mark.parametrize(
-    ("in_a_row", "last", "began", "pace"),
+    ("in_a_row", "last", "began", "backoff"),
     [
-        (0, None, 30, Backoff(1, 0)),
-        (1, 30, 90, Backoff(2, 10)),
-        (2, 30, 90, Backoff(3, 20)),
-        (5, 599, 5000, Backoff(6, 160)),
-        (5, 600, 5000, Backoff(1, 0)),
-        (9, 1, 5000, Backoff(10, 300)),
-        (10_000, 1, 5000, Backoff(10_001, 300)),
-        (3, 5000, 20, Backoff(4, 40)),  # it was suspended meanwhile
-        (1, None, None, Backoff(2, 10)),
+        (0, None, 30, RestartBackoff(1, 0)),
+        (1, 30, 90, RestartBackoff(2, 10)),
+        (2, 30, 90, RestartBackoff(3, 20)),
+        (5, 599, 5000, RestartBackoff(6, 160)),
+        (5, 600, 5000, RestartBackoff(1, 0)),
+        (9, 1, 5000, RestartBackoff(10, 300)),
+        (10_000, 1, 5000, RestartBackoff(10_001, 300)),
+        (3, 5000, 20, RestartBackoff(4, 40)),  # it was suspended meanwhile
+        (1, None, None, RestartBackoff(2, 10)),
     ],
 )
-def test_restarts_that_follow_each_other_fast_wait(in_a_row, last, began, pace):
+def test_restarts_that_follow_each_other_fast_wait(in_a_row, last, began, backoff):
     status = {
         "restarts": 900,
         "disruptions": 900,
@@ -314,7 +314,7 @@ def test_restarts_that_follow_each_other_fast_wait(in_a_row, last, began, pace):
         "startTime": None if began is None else ago(began),
     }
     lost = observed(status=status, child=child(attempt=900, failure="f"), pods=(DISRUPTED,))
-    assert decide(lost).pace == pace
+    assert decide(lost).backoff == backoff
 
 
 @pytest.mark.parametrize(("deadline", "seconds"), [(None, 5), (61, 1), (3600, 5)])

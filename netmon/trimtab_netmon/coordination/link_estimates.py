@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from trimtab_api.throttling import Backoff
+
 from trimtab_netmon.coordination.probe_schedule import (
     BACKGROUND_REFILL_SHARE,
     TYPICAL_TEST,
@@ -24,6 +26,7 @@ FAILURES_TO_DISTRUST = 2
 #: Seconds until a link whose test failed is tested again; twice as long after each further failure.
 FIRST_PAUSE = 0.4
 LONGEST_PAUSE = 300.0
+_BACKOFF = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
 #: A measurement is too old after this many times the time in which every link can have its turn.
 CYCLES = 3.0
 #: No measurement is too old before it has this age [seconds].
@@ -151,7 +154,7 @@ class BandwidthRecords:
         """Note a test that could not run: the link is left alone for a while, longer after every failure."""
         record = self._records[pair]
         record.tried_at = begun
-        record.retry_at = now + min(FIRST_PAUSE * 2.0 ** min(record.failures, 30), LONGEST_PAUSE)
+        record.retry_at = now + _BACKOFF.delay(record.failures)
         record.failures += 1
 
     def is_suspect(self, pair: Pair) -> bool:

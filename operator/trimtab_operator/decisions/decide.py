@@ -15,14 +15,14 @@ from trimtab_operator.decisions.pods import Problem
 from trimtab_operator.decisions.policies.progress import TIMEOUTS, progress_deadline
 from trimtab_operator.decisions.policies.restart import (
     LONGEST_WAIT,
-    Backoff,
     FailJob,
     Restart,
+    RestartBackoff,
     after_disruption,
     after_failure,
     evicted_again,
     is_fault_of_the_job,
-    pace,
+    restart_backoff,
     without_a_step,
 )
 from trimtab_operator.decisions.policies.timers import (
@@ -89,7 +89,7 @@ class Decision:
     """Whether the attempt is over and what caused it will be known soon: until then the status stays as it is."""
     outcome: TerminalState | None = None
     restart: Restart | None = None
-    pace: Backoff | None = None
+    backoff: RestartBackoff | None = None
     """How soon the attempt after ``restart`` may follow it; set with it."""
     restarts_without_step: int | None = None
     """The last restarts in a row that failed before their first step; None: as before."""
@@ -151,7 +151,7 @@ def decide(observed: ObservedState) -> Decision:
         lasted = _seconds_since(observed.now, status.start_time, status.last_restart_time)
         return Decision(
             restart=verdict,
-            pace=pace(status.restarts_in_a_row, lasted),
+            backoff=restart_backoff(status.restarts_in_a_row, lasted),
             restarts_without_step=num_without_step,
             requeue_after_seconds=0.0,
         )

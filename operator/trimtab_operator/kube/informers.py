@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kubernetes.informer import ADDED, DELETED, MODIFIED, SharedInformer
+from trimtab_api.throttling import Backoff
 
 from trimtab_operator.kube.api import Api, RefusedError, Unreachable, as_api_exception
 from trimtab_operator.kube.pages import PAGE_SIZE
@@ -23,7 +24,8 @@ STUCK_SECONDS = 180.0
 
 logging.getLogger("kubernetes.informer.informer").addFilter(lambda record: _in_one_line(record))
 
-_LONGEST_WAIT = 10.0
+#: Seconds between two attempts while the API server refuses or cannot be reached.
+_BACKOFF = Backoff(first=0.25, longest=10.0)
 
 
 class Informer:
@@ -153,8 +155,8 @@ class _Collection:
 
     def _pause(self) -> None:
         """Wait, twice as long each time, before the caller is told of a failure: it tries again at once."""
-        self.stopped.wait(min(_LONGEST_WAIT, 0.25 * 2**self._failures))
-        self._failures = min(self._failures + 1, 10)
+        self.stopped.wait(_BACKOFF.delay(self._failures))
+        self._failures += 1
 
 
 def _query(**parameters: str | int | None) -> dict[str, str | int]:

@@ -11,9 +11,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+from trimtab_api.throttling import Backoff
+
 #: Seconds before the first repetition of what failed; doubled each time, up to the longest.
 FIRST_DELAY = 0.25
 LONGEST_DELAY = 60.0
+_BACKOFF = Backoff(FIRST_DELAY, LONGEST_DELAY)
 #: Of so many keys handed out one is of those that are not urgent, if any waits: they get on, however many are urgent.
 SHARE = 8
 
@@ -133,7 +136,7 @@ class WorkQueue:
         with self._changed:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
-            delay: float = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(failures, 20))
+            delay = _BACKOFF.delay(failures)
             self._release(key)
         self.add_later(key, delay)
         return delay

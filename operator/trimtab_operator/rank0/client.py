@@ -20,13 +20,13 @@ import grpc.aio
 from trimtab_api.names import TRAINER_STATUS_PORT, worker_host
 from trimtab_api.rpc.certificates import Certificates
 from trimtab_api.rpc.channels import explain, open_async_channel
+from trimtab_api.throttling import Backoff, TokenBucket
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
 from trimtab_operator.decisions.observed_state import Child, ObservedState
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.resources import object_key
 from trimtab_operator.kube.text import on_one_line, truncate
-from trimtab_operator.kube.token_bucket import TokenBucket
 from trimtab_operator.rank0.sanitize import MAX_MESSAGE_BYTES, Rank0Status
 
 #: Seconds between two statuses of a job that has no other plan or state.
@@ -79,7 +79,9 @@ class _Followed:
     is_ready: bool = True
     """Whether there is a worker that could answer."""
     watch: Future[None] | None = None
-    reconciles: TokenBucket = field(default_factory=lambda: TokenBucket(NEWS_RECONCILES, SECONDS_PER_NEWS_RECONCILE))
+    reconciles: TokenBucket = field(
+        default_factory=lambda: TokenBucket(NEWS_RECONCILES, 1, period=SECONDS_PER_NEWS_RECONCILE)
+    )
 
 
 class TrainingStatus:
@@ -216,7 +218,7 @@ class TrainingStatus:
                 _log.exception("rank 0 of %s/%s could not be heard", followed.namespace, followed.name)
             in_vain = in_vain + 1 if followed.heard_at == heard_at else 0
             heard_at = followed.heard_at
-            await asyncio.sleep(min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 1.5 ** min(max(0, in_vain - 1), 10)))
+            await asyncio.sleep(Backoff(RETRY_SECONDS, LONGEST_RETRY_SECONDS, factor=1.5).delay(max(0, in_vain - 1)))
 
     async def _hear(self, uid: str, followed: _Followed) -> bool:
         """Read one stream of statuses; whether the last was final. Raises AioRpcError where the connection broke.
@@ -238,7 +240,7 @@ class TrainingStatus:
             stub = cast("status_pb2_grpc.TrainerStatusAsyncStub", status_pb2_grpc.TrainerStatusStub(channel))
             async for said in stub.WatchStatus(request):
                 while not followed.reconciles.take(time.monotonic()):
-                    await asyncio.sleep(followed.reconciles.seconds_to_token(time.monotonic()))
+                    await asyncio.sleep(followed.reconciles.seconds_to_level(1, time.monotonic()))
                 message = Rank0Status.read(said)
                 with self._lock:
                     if self._followed.get(uid) is not followed:

@@ -47,7 +47,7 @@ def report(observed: ObservedState, decision: Decision) -> Status:
             "disruptions": before.disruptions + (restart is not None and not restart.counts),
             "last_restart_reason": truncate(restart.cause.message) if restart else before.last_restart_reason,
             "memory_evictions_in_a_row": _memory_evictions(before, restart),
-            "restarts_in_a_row": decision.pace.in_a_row if decision.pace else before.restarts_in_a_row,
+            "restarts_in_a_row": decision.backoff.in_a_row if decision.backoff else before.restarts_in_a_row,
             "restarts_without_step": (
                 before.restarts_without_step
                 if decision.restarts_without_step is None

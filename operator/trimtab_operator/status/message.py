@@ -20,7 +20,7 @@ def message_of(observed: ObservedState, decision: Decision, state: State, worker
     if decision.blocking_reason:
         return decision.blocking_reason
     if decision.restart is not None:
-        at = f" at {restart_time(observed, decision)}" if decision.pace and decision.pace.wait > 0 else ""
+        at = f" at {restart_time(observed, decision)}" if decision.backoff and decision.backoff.wait > 0 else ""
         return f"all ranks restart together{at}: {decision.restart.cause.message}"
     if state == "Restarting" and seconds_to(observed.status.last_restart_time, observed.now) > 0:
         return (
@@ -65,6 +65,6 @@ def _before_training(observed: ObservedState, state: State, workers: Workers) ->
 
 def restart_time(observed: ObservedState, decision: Decision) -> str | None:
     """When ranks last restarted, or when they will if the next attempt waits."""
-    if decision.pace is None:
+    if decision.backoff is None:
         return observed.status.last_restart_time
-    return write_time(observed.now + timedelta(seconds=decision.pace.wait))
+    return write_time(observed.now + timedelta(seconds=decision.backoff.wait))

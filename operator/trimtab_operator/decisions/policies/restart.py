@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trimtab_api.steps_of_attempts import why_no_other
+from trimtab_api.throttling import Backoff
 
 from trimtab_operator.decisions.pods import Problem
 
 #: Seconds that the second restart in a row waits, and the longest wait; each further restart waits twice as long.
 SHORTEST_WAIT, LONGEST_WAIT = 10.0, 300.0
+_BACKOFF = Backoff(SHORTEST_WAIT, LONGEST_WAIT)
 #: Seconds after which an attempt has gone well: whatever ended it, the next begins at once, and is the first in a row.
 BACKOFF_RESET_AFTER = 600.0
 #: Evictions for want of memory, one attempt after the other, that are nobody's fault; further ones count.
@@ -87,7 +89,7 @@ def without_a_step(cause: Problem, num_restarts: int, num_without_step: int) -> 
 
 
 @dataclass(frozen=True)
-class Backoff:
+class RestartBackoff:
     """How fast restarts follow each other."""
 
     in_a_row: int
@@ -96,8 +98,8 @@ class Backoff:
     """Seconds that the next attempt waits."""
 
 
-def pace(in_a_row: int, lasted: float) -> Backoff:
-    """The pace of the next restart, after ``in_a_row`` restarts and an attempt that ``lasted`` so many seconds."""
+def restart_backoff(in_a_row: int, lasted: float) -> RestartBackoff:
+    """Return the wait of the next restart, after ``in_a_row`` restarts and an attempt of ``lasted`` seconds."""
     if in_a_row == 0 or lasted >= BACKOFF_RESET_AFTER:
-        return Backoff(1, 0.0)
-    return Backoff(in_a_row + 1, min(LONGEST_WAIT, SHORTEST_WAIT * 2.0 ** min(in_a_row - 1, 30)))
+        return RestartBackoff(1, 0.0)
+    return RestartBackoff(in_a_row + 1, _BACKOFF.delay(in_a_row - 1))
