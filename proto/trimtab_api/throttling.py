@@ -49,7 +49,7 @@ class TokenBucket:
     def level(self, now: float) -> float:
         """Return the tokens that are there at a time."""
         self.spent_at = min(self.spent_at, now)
-        return min(self.capacity, self.tokens + self._refill * (now - self.spent_at) / self._period)
+        return min(self.capacity, self.tokens + (now - self.spent_at) * self._refill / self._period)
 
     def seconds_to_level(self, level: float, now: float) -> float:
         """Return the seconds until there are so many tokens; 0 if there are."""
