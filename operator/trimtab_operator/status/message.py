@@ -33,9 +33,9 @@ def message_of(observed: ObservedState, decision: Decision, state: State, worker
         case "Running":
             unready = unready_workers(observed)
             workers_train = "1 worker trains" if num_workers == 1 else f"{num_workers} workers train"
-            training = unready.message if unready else workers_train
+            workers_now = unready.message if unready else workers_train
             said = observed.silence or (observed.training.message if observed.training is not None else "")
-            return f"{training}; {said}" if said else training
+            return f"{workers_now}; {said}" if said else workers_now
         case _:
             return _before_training(observed, state, workers)
 
