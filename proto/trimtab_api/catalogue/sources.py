@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from trimtab_api.catalogue.options import Option, positive, share, whole_number
-from trimtab_api.catalogue.registry import Axis
+from trimtab_api.catalogue.registry import Registry
 from trimtab_api.catalogue.rows import Row
 
 #: Between two exchanges: more would be a job that hardly trains together.
@@ -19,7 +19,7 @@ LOCAL_STEPS = Option("steps", whole_number(1, MOST_LOCAL_STEPS), "H, the steps b
 OUTER_RATE = Option("outerRate", positive, "of the outer step, by the mean update of a round", default=1.0)
 OUTER_MOMENTUM = Option("outerMomentum", share, "Nesterov's, of the outer step (DiLoCo)", default=0.0)
 
-sources: Axis[Row] = Axis(
+sources: Registry[Row] = Registry(
     "source",
     Row("gradient", "gradients, before the optimizer", options=(MOMENTUM, CLIP, WARMUP)),
     Row(

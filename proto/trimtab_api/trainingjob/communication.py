@@ -13,8 +13,8 @@ from trimtab_api.catalogue import (
     SPARSIFIERS,
     VALUE_FORMATS,
     collectives,
+    parse_plan_text,
     planners,
-    read_plan,
     reads_no_sparsifier,
     schedules,
     sparsifiers,
@@ -34,7 +34,7 @@ from trimtab_api.trainingjob.rules import (
 def _check_plan(text: str) -> str:
     """A plan's text (`trimtab_api.catalogue.plan_text`)."""
     try:
-        read_plan(text)
+        parse_plan_text(text)
     except UserError as error:
         if error.field == "collective":
             raise ValueError(f"not a sparse collective; choose from {', '.join(_sparse())}") from None
@@ -280,7 +280,7 @@ class Communication(ApiModel):
         if self.policy == "Adaptive":
             told, alternatives = list(self.collectives), self.sparsifier_alternatives
         else:
-            told, alternatives = [read_plan(self.plan).collective] if self.plan is not None else [], ()
+            told, alternatives = [parse_plan_text(self.plan).collective] if self.plan is not None else [], ()
         for name in told:
             if not collectives[name].has_builtin_sparsifier:
                 continue

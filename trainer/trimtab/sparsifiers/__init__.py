@@ -19,5 +19,5 @@ def create(spec: str) -> Selector:
 
     Raises `UserError` where ``spec`` names none that is known, or an option that it does not have.
     """
-    made: Selector = sparsifiers.make(spec)
+    made: Selector = sparsifiers.create(spec)
     return made

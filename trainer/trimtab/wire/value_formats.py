@@ -119,7 +119,7 @@ class Blocks(ValueFormat):
 @cache
 def format_of(wire: str) -> ValueFormat:
     """The format that a plan's ``wire`` names."""
-    made: ValueFormat = wires.make(wire)
+    made: ValueFormat = wires.create(wire)
     return made
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trimtab_api.steps_of_attempts import why_no_other
+from trimtab_api.steps_of_attempts import no_restart_reason
 from trimtab_api.throttling import Backoff
 
 from trimtab_operator.decisions.pods import Problem
@@ -85,7 +85,7 @@ def evicted_again(cause: Problem) -> Problem:
 
 def without_a_step(cause: Problem, num_restarts: int, num_without_step: int) -> FailJob:
     """The end of a job whose restarts never reach a step."""
-    return FailJob("RestartsReachNoStep", f"{cause.message} ({why_no_other(num_restarts, num_without_step)})")
+    return FailJob("RestartsReachNoStep", f"{cause.message} ({no_restart_reason(num_restarts, num_without_step)})")
 
 
 @dataclass(frozen=True)
