@@ -12,7 +12,7 @@ import time
 
 import grpc
 from trimtab_api.netmon.v1 import netmon_pb2
-from trimtab_api.rpc.channels import explain
+from trimtab_api.rpc.channels import format_grpc_error
 
 from trimtab_netmon.coordination.debug_state import DebugState
 from trimtab_netmon.coordination.link_estimates import CHANGE, ArrivalEvidence, BandwidthRecords, MaxAge
@@ -162,7 +162,7 @@ class Coordinator:
                     self._has_news.set()
             except grpc.aio.AioRpcError as error:
                 since, _ = self._absent.get(worker, (time.monotonic(), ""))
-                self._absent[worker] = since, explain(error)
+                self._absent[worker] = since, format_grpc_error(error)
                 await asyncio.sleep(RETRY)
 
     @property

@@ -14,7 +14,7 @@ import grpc.aio
 from trimtab_api.errors import UserError
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 from trimtab_api.rpc.certificates import Certificates
-from trimtab_api.rpc.channels import SERVER_OPTIONS, explain, listen
+from trimtab_api.rpc.channels import SERVER_OPTIONS, format_grpc_error, listen
 
 from trimtab_netmon.coordination.coordinator import Coordinator
 from trimtab_netmon.links import converters
@@ -189,7 +189,7 @@ class Monitor:
                     if (state := reader.merge(message)) is not None:
                         self._published.set(state)
             except grpc.aio.AioRpcError as error:
-                self._published.set(_gone_stale(self._published.value, explain(error)))
+                self._published.set(_gone_stale(self._published.value, format_grpc_error(error)))
                 await asyncio.sleep(0.5)
 
 

@@ -19,7 +19,7 @@ from typing import cast
 import grpc.aio
 from trimtab_api.names import TRAINER_STATUS_PORT, worker_host
 from trimtab_api.rpc.certificates import Certificates
-from trimtab_api.rpc.channels import explain, open_async_channel
+from trimtab_api.rpc.channels import format_grpc_error, open_async_channel
 from trimtab_api.throttling import Backoff, TokenBucket
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
@@ -213,7 +213,7 @@ class TrainingStatus:
                 if await self._hear(uid, followed):
                     return
             except grpc.aio.AioRpcError as error:  # rank 0 is starting or ending; the pods tell which
-                self._note_silence(followed, f"{self._address_of(followed)}: {explain(error)}")
+                self._note_silence(followed, f"{self._address_of(followed)}: {format_grpc_error(error)}")
             except Exception:  # must not end the watches of other jobs
                 _log.exception("rank 0 of %s/%s could not be heard", followed.namespace, followed.name)
             in_vain = in_vain + 1 if followed.heard_at == heard_at else 0

@@ -57,7 +57,7 @@ def enum(known: tuple[str, ...]) -> Any:
     return Field(json_schema_extra={"enum": list(known)})
 
 
-def wrong(field: Location, value: Any, remedy: str) -> PydanticCustomError:
+def invalid_value(field: Location, value: Any, remedy: str) -> PydanticCustomError:
     """The error of one field inside a model, which only its neighbours show to be wrong."""
     return PydanticCustomError("wrong_field", "{remedy}", {"remedy": remedy, "field": field, "value": value})
 
@@ -65,4 +65,4 @@ def wrong(field: Location, value: Any, remedy: str) -> PydanticCustomError:
 def check_each_once(field: Location, values: tuple[Any, ...]) -> None:
     for index, value in enumerate(values):
         if value in values[:index]:
-            raise wrong((*field, index), value, "is there twice; remove one")
+            raise invalid_value((*field, index), value, "is there twice; remove one")
