@@ -153,7 +153,7 @@ class Budget:
             self._seconds[worker].spend(seconds, now)
             self._bytes[worker].spend(num_bytes, now)
 
-    def allows_round(self, now: float) -> bool:
+    def allows_sweep(self, now: float) -> bool:
         """Whether every host can pay for a round."""
         return all(budget.level(now) > 0 for budget in (*self._seconds, *self._bytes))
 

@@ -45,9 +45,9 @@ HEARTBEAT = 1.0
 #: A latency that moved by this share is news.
 NEWS = 0.02
 #: Seconds without an echo after which a latency is stale.
-ECHO_SILENCE = 3.0
+ECHO_TIMEOUT = 3.0
 #: Seconds after which a latency is stale that no echo shows any more: the link never pauses, or its latency has risen.
-UNSEEN = 10.0
+LATENCY_TIMEOUT = 10.0
 #: Seconds over which received traffic is averaged, as evidence of what links carry.
 ARRIVALS_WINDOW = 1.0
 
@@ -155,8 +155,8 @@ class Monitor:
             return LinkState(self._settings.worker, worker)
         heard_at, heard_at_unix = self._heard[worker]
         silence = time.monotonic() - heard_at
-        is_silent = silence > ECHO_SILENCE
-        is_stale = is_silent or estimate.age > UNSEEN
+        is_unreachable = silence > ECHO_TIMEOUT
+        is_stale = is_unreachable or estimate.age > LATENCY_TIMEOUT
         return LinkState(
             source=self._settings.worker,
             target=worker,
@@ -165,7 +165,7 @@ class Monitor:
             ),
             jitter=estimate.jitter,
             queueing=estimate.queueing,
-            is_silent=is_silent,
+            is_unreachable=is_unreachable,
         )
 
     async def _show(self) -> None:
@@ -195,7 +195,7 @@ class Monitor:
 
 def _is_news(before: LinkState, after: LinkState) -> bool:
     """Whether a link's latency moved, or began or ceased to be stale."""
-    if (before.latency.stale, before.is_silent) != (after.latency.stale, after.is_silent):
+    if (before.latency.stale, before.is_unreachable) != (after.latency.stale, after.is_unreachable):
         return True
     return moved(before.latency.value, after.latency.value, NEWS)
 
