@@ -110,7 +110,7 @@ def observed(spec: dict | None = None, status: dict | None = None, **known) -> O
         "pods": (),
         "stale_pods": (),
         "training": None,
-        "silence": "",
+        "unreachable_reason": "",
         "now": NOW,
         "progress": Progress(has_trained=True),
     }

@@ -15,9 +15,9 @@ from trimtab_operator.rank0.sanitize import Rank0Status
 RESTARTS = {"restarts": 1}
 FAILED = child(failure="Job has reached the specified backoff limit")
 OUT_OF_MEMORY = failed_pod(1, reason="OOMKilled")
-STALLED = {"progress": Progress(has_trained=True, stalled_seconds=600.0), "training": training()}
+STALLED = {"progress": Progress(has_trained=True, seconds_without_progress=600.0), "training": training()}
 NEVER_TRAINED = {
-    "progress": Progress(stalled_seconds=1e6),
+    "progress": Progress(seconds_without_progress=1e6),
     "training": Rank0Status(message="waiting for rank 1 of 2 to join"),
 }
 DISRUPTED = pod(0, phase="Failed", disruption=Problem("Disrupted", "drained"))
@@ -127,7 +127,7 @@ LATER = Problem("Disrupted", "drained too")
         ),
         (
             "and while nothing is heard of them",
-            {"progress": Progress(stalled_seconds=1e6), "spec": {"progressDeadlineSeconds": 1}},
+            {"progress": Progress(seconds_without_progress=1e6), "spec": {"progressDeadlineSeconds": 1}},
             Action.NOTHING,
         ),
         ("somebody else's Job is not touched", {"child": child(owner_uid="other")}, Action.NOTHING),
@@ -152,7 +152,7 @@ LATER = Problem("Disrupted", "drained too")
 )
 def test_one_action_at_a_time(what, known, action):
     decision = decide(observed(**known))
-    assert (decision.action, decision.outcome, decision.restart) == (action, None, None)
+    assert (decision.action, decision.terminal_state, decision.restart) == (action, None, None)
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_one_action_at_a_time(what, known, action):
     ],
 )
 def test_the_end(known, state, reason):
-    outcome = decide(observed(**known)).outcome
-    assert (outcome.state, outcome.reason) == (state, reason)
+    terminal_state = decide(observed(**known)).terminal_state
+    assert (terminal_state.state, terminal_state.reason) == (state, reason)
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_a_deadline_is_looked_at_again_in_time():
 
 def test_time_spent_suspended_has_no_deadline():
     known = {"spec": {"activeDeadlineSeconds": 1, "suspend": True}, "status": {"startTime": None}}
-    assert decide(observed(**known, child=child(is_suspended=True))).outcome is None
+    assert decide(observed(**known, child=child(is_suspended=True))).terminal_state is None
 
 
 children = st.none() | st.builds(
@@ -408,10 +408,10 @@ def test_whatever_is_seen_nobody_elses_job_is_touched_and_ends_are_final(
     if decision.action is Action.CREATE_CHILD:
         assert seen is None
     if state in ("Succeeded", "Failed"):
-        assert decision.outcome is None
+        assert decision.terminal_state is None
         assert decision.restart is None
         assert decision.action in (Action.NOTHING, Action.DELETE_CHILD, Action.DELETE_JOB)
-    if decision.restart is not None or decision.outcome is not None:
+    if decision.restart is not None or decision.terminal_state is not None:
         assert decision.action is Action.NOTHING, "what came to pass is written before anything is done"
     if decision.restart is not None and decision.restart.counts:
         assert restarts < max_restarts

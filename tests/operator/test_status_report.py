@@ -23,7 +23,11 @@ from trimtab_operator.status.throttle import seconds_to_write
         ({"child": child(ready=1)}, "Starting", "1 of 2 workers are ready"),
         ({"child": child(ready=1), "pods": (STUCK,)}, "Starting", "1 of 2 workers are ready; worker 1 cannot start"),
         ({"child": child(ready=2)}, "Running", "2 workers train"),
-        ({"child": child(ready=2), "silence": "rank 0 is silent"}, "Running", "2 workers train; rank 0 is silent"),
+        (
+            {"child": child(ready=2), "unreachable_reason": "rank 0 is silent"},
+            "Running",
+            "2 workers train; rank 0 is silent",
+        ),
         ({"child": child(active=1, succeeded=1), "status": {"state": "Running"}}, "Running", "2 workers train"),
         ({"child": child(active=2), "status": {"state": "Running"}}, "Running", "2 workers train"),
         ({"child": None, "status": {"state": "Running"}}, "Starting", "0 of 2 workers are ready"),
@@ -70,9 +74,9 @@ WAITS = "waiting for ranks 2 and 3 of 4 to join"
         ({"training": starting(WAITS)}, "False", "WaitingForTraining", f"no step is done yet: {WAITS}"),
         ({"training": starting()}, "False", "WaitingForTraining", "no step is done yet: rank 0 does not say why"),
         ({}, "False", "WaitingForTraining", "no step is done yet: rank 0 has not reported"),
-        ({"silence": "no route"}, "Unknown", "Rank0Silent", "whether they train is not known: no route"),
+        ({"unreachable_reason": "no route"}, "Unknown", "Rank0Silent", "whether they train is not known: no route"),
         (
-            {"training": starting(WAITS), "silence": "gone"},
+            {"training": starting(WAITS), "unreachable_reason": "gone"},
             "False",
             "WaitingForTraining",
             f"no step is done yet: {WAITS}",
@@ -96,7 +100,7 @@ def test_a_job_whose_workers_are_ready_runs_when_rank_0_has_said_that_steps_are_
 def test_that_ranks_start_is_no_event_and_that_nobody_knows_is_one():
     before, ready = after(child=child()), {"child": child(ready=2), "progress": Progress()}
     assert list(events(before, after(**ready, training=starting()))) == []
-    assert [each.reason for each in events(before, after(**ready, silence="no route"))] == ["Rank0Silent"]
+    assert [each.reason for each in events(before, after(**ready, unreachable_reason="no route"))] == ["Rank0Silent"]
 
 
 def test_a_job_that_ran_runs_for_the_next_operator_until_it_hears_otherwise():
@@ -450,6 +454,6 @@ def test_long_words_lose_their_middle_and_not_the_remedy_wherever_they_are_told(
 
 def test_an_outcome_is_a_condition_with_its_reason():
     seen = replace(observed(), child=None)
-    status = report(seen, Decision(outcome=TerminalState("Failed", "InvalidTemplate", "spec.template: no")))
+    status = report(seen, Decision(terminal_state=TerminalState("Failed", "InvalidTemplate", "spec.template: no")))
     assert (status.state, status.condition("Failed").reason) == ("Failed", "InvalidTemplate")
     assert status.completion_time == ago(0)

@@ -64,7 +64,7 @@ class Informer:
         self._collection.stopped.set()
         self._informer.stop()
 
-    def wait_until_listed(self, timeout: float) -> bool:
+    def wait_until_synced(self, timeout: float) -> bool:
         """Wait until the cache holds the first whole list; whether it did in time [seconds]."""
         return self._collection.listed.wait(timeout)
 

@@ -55,7 +55,7 @@ def report(observed: ObservedState, decision: Decision) -> Status:
             ),
             "last_restart_time": restart_time(observed, decision),
             "start_time": _start_time(observed, decision, state),
-            "completion_time": write_time(observed.now) if decision.outcome else None,
+            "completion_time": write_time(observed.now) if decision.terminal_state else None,
             **figures,
         }
     )
@@ -85,8 +85,8 @@ def _memory_evictions(before: Status, restart: Restart | None) -> int:
 
 def _state(observed: ObservedState, decision: Decision, workers: Workers) -> State:
     """The state of the job after this decision."""
-    if decision.outcome is not None:
-        return decision.outcome.state
+    if decision.terminal_state is not None:
+        return decision.terminal_state.state
     if is_suspended(observed):
         return "Suspended"
     if decision.restart is not None:
