@@ -36,9 +36,12 @@ _log = logging.getLogger(__name__)
 
 
 class Operator:
-    """Everything that runs in one operator process. ``lost`` is called when it no longer leads: it must then exit."""
+    """Everything that runs in one operator process.
 
-    def __init__(self, client: ApiClient, settings: Settings, lost: Callable[[], None]) -> None:
+    ``on_stopped_leading`` is called when the process no longer leads: it must then exit.
+    """
+
+    def __init__(self, client: ApiClient, settings: Settings, on_stopped_leading: Callable[[], None]) -> None:
         rate = settings.requests_per_second
         self._api = Api(client, RateLimit(rate, burst=int(2 * rate)))
         self._settings = settings
@@ -63,7 +66,7 @@ class Operator:
             self._api,
             PODS,
             namespace,
-            pods.shrink,
+            pods.trim_pod,
             self._pod_changed,
             self._pods.remove,
             label_selector=JOB_NAME,
@@ -71,7 +74,9 @@ class Operator:
         self._rank0 = Rank0Client(self._certificates, self._queue.add)
         self._job_metrics = JobMetrics(self._jobs.all, self._rank0, settings.most_job_series)
         self._reconciler = Reconciler(self._api, settings, self, self._rank0)
-        self._election = Election(client, settings.namespace, LEASE, settings.identity, self._on_started_leading, lost)
+        self._election = Election(
+            client, settings.namespace, LEASE, settings.identity, self._on_started_leading, on_stopped_leading
+        )
         self.health = HealthServer(settings.port, self._liveness_error, self._readiness_error)
 
     def start(self) -> None:

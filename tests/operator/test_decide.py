@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fixtures import UID, ago, child, failed_pod, observed, pod, training
+from fixtures import UID, ago, child, failed_pod, observed, pod, rank0_status
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_operator.decisions.decide import Action, decide
@@ -15,10 +15,10 @@ from trimtab_operator.rank0.sanitize import Rank0Status
 RESTARTS = {"restarts": 1}
 FAILED = child(failure="Job has reached the specified backoff limit")
 OUT_OF_MEMORY = failed_pod(1, reason="OOMKilled")
-STALLED = {"progress": Progress(has_trained=True, seconds_without_progress=600.0), "training": training()}
+STALLED = {"progress": Progress(has_trained=True, seconds_without_progress=600.0), "rank0_status": rank0_status()}
 NEVER_TRAINED = {
     "progress": Progress(seconds_without_progress=1e6),
-    "training": Rank0Status(message="waiting for rank 1 of 2 to join"),
+    "rank0_status": Rank0Status(message="waiting for rank 1 of 2 to join"),
 }
 DISRUPTED = pod(0, phase="Failed", disruption=Problem("Disrupted", "drained"))
 KILLED = failed_pod(1, "a", exit_code=137)
@@ -122,7 +122,7 @@ LATER = Problem("Disrupted", "drained too")
         ("for as long as they like while they have never trained", NEVER_TRAINED, Action.NOTHING),
         (
             "and when training has ended",
-            {**STALLED, "training": Rank0Status(state="Succeeded"), "spec": {"progressDeadlineSeconds": 1}},
+            {**STALLED, "rank0_status": Rank0Status(state="Succeeded"), "spec": {"progressDeadlineSeconds": 1}},
             Action.NOTHING,
         ),
         (
@@ -282,7 +282,7 @@ def test_the_end(known, state, reason):
 def test_all_ranks_restart_together(known, counts, message):
     decision = decide(observed(**known))
     assert decision.action is Action.NOTHING, "the restart is counted before anything is deleted"
-    assert (decision.restart.counts, decision.restart.cause.message) == (counts, message)
+    assert (decision.restart.counts_toward_max_restarts, decision.restart.cause.message) == (counts, message)
 
 
 def test_a_pod_deleted_in_the_second_of_a_failure_may_be_on_a_node_that_is_about_to_be_lost():
@@ -413,5 +413,5 @@ def test_whatever_is_seen_nobody_elses_job_is_touched_and_ends_are_final(
         assert decision.action in (Action.NOTHING, Action.DELETE_CHILD, Action.DELETE_JOB)
     if decision.restart is not None or decision.terminal_state is not None:
         assert decision.action is Action.NOTHING, "what came to pass is written before anything is done"
-    if decision.restart is not None and decision.restart.counts:
+    if decision.restart is not None and decision.restart.counts_toward_max_restarts:
         assert restarts < max_restarts

@@ -12,7 +12,7 @@ DISRUPTED = pod(0, phase="Failed", disruption=Problem("Disrupted", "drained"))
 CUT_OFF = pod(1, node="n", node_is_lost=True)
 WAITS_FOR_ITS_FIRST_STEP = {
     "progress": Progress(seconds_without_progress=1e6),
-    "training": Rank0Status(message="waiting for rank 1 of 2 to join"),
+    "rank0_status": Rank0Status(message="waiting for rank 1 of 2 to join"),
 }
 EVICTED = pod(1, phase="Failed", disruption=Problem("Disrupted", "worker 1 was taken away"), is_memory_eviction=True)
 

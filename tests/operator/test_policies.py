@@ -48,7 +48,7 @@ def test_suspension(asked, is_suspended, by_us, is_queued, wanted):
 def test_restarts_after_failures_end(policy, counted, limit):
     verdict = after_failure(CAUSE, policy, counted, limit)
     if policy == "OnFailure" and counted < limit:
-        assert verdict == Restart(CAUSE, counts=True)
+        assert verdict == Restart(CAUSE, counts_toward_max_restarts=True)
     else:
         assert isinstance(verdict, FailJob)
         assert "worker 0 failed" in verdict.message
@@ -58,7 +58,7 @@ def test_restarts_after_failures_end(policy, counted, limit):
 def test_disruptions_do_not_count_and_end_all_the_same(is_memory_eviction, disruptions, limit):
     verdict = after_disruption(CAUSE, is_memory_eviction, disruptions, limit)
     if disruptions < limit:
-        assert verdict == Restart(CAUSE, counts=False, is_memory_eviction=is_memory_eviction)
+        assert verdict == Restart(CAUSE, counts_toward_max_restarts=False, is_memory_eviction=is_memory_eviction)
     else:
         assert isinstance(verdict, FailJob)
         assert verdict.reason == "TooManyDisruptions"

@@ -140,7 +140,7 @@ class Monitor:
             now = time.monotonic()
             if now - written >= HEARTBEAT or any(map(_is_news, last, links)):
                 last, written = links, now
-                self._links.set(
+                self._links.publish(
                     netmon_pb2.LinkTable(
                         source=self._settings.worker,
                         links=[converters.link_to_proto(each) for each in links],
@@ -170,7 +170,7 @@ class Monitor:
 
     async def _show(self) -> None:
         """Keep the metrics and the links' capacities up to date with the published state."""
-        async for state in self._published.follow():
+        async for state in self._published.subscribe():
             self._metrics.show(state)
             self._capacities = _capacities(state, self._settings.worker)
             mine = [each for each in state.links if self._settings.worker in (each.source, each.target)]
@@ -187,9 +187,9 @@ class Monitor:
             try:
                 async for message in self._peers.monitor(0).WatchNetworkState(request):
                     if (state := reader.merge(message)) is not None:
-                        self._published.set(state)
+                        self._published.publish(state)
             except grpc.aio.AioRpcError as error:
-                self._published.set(_gone_stale(self._published.value, format_grpc_error(error)))
+                self._published.publish(_gone_stale(self._published.value, format_grpc_error(error)))
                 await asyncio.sleep(0.5)
 
 

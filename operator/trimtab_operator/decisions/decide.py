@@ -217,17 +217,19 @@ def _stall(observed: ObservedState) -> WorkerFailure | None:
     """Ranks that have got no further for too long, and who is missing as far as rank 0 or the pods say."""
     spec, progress = observed.job.spec, observed.progress
     deadline = progress_deadline(spec.progress_deadline_seconds, spec.communication.timeout, progress.has_trained)
-    if observed.training is None or observed.training.is_final:  # nothing is known, or the last step was the last
+    if (
+        observed.rank0_status is None or observed.rank0_status.is_final
+    ):  # nothing is known, or the last step was the last
         return None
     if deadline is None or progress.seconds_without_progress < deadline:
         return None
     by = "spec.progressDeadlineSeconds"
     if spec.progress_deadline_seconds is None:
         by = f"{TIMEOUTS} times spec.communication.timeout; {by} sets another"
-    last = f"no new step after step {observed.training.step}" if progress.has_trained else "no first step"
+    last = f"no new step after step {observed.rank0_status.step}" if progress.has_trained else "no first step"
     unready = sorted(pod.worker for pod in observed.pods if pod.is_unready)
     missing = f"worker {unready[0]} is not ready" if unready else ""
-    said = f"rank 0 last said: {observed.training.message}" if observed.training.message else ""
+    said = f"rank 0 last said: {observed.rank0_status.message}" if observed.rank0_status.message else ""
     message = "; ".join(filter(None, (f"{last} for {deadline:g} s ({by})", missing, said)))
     return lost_node(observed.pods) or WorkerFailure(Problem(STALLED, message), is_disruption=False)
 

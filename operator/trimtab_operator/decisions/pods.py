@@ -112,7 +112,7 @@ class Pod:
         )
 
 
-def shrink(pod: Object) -> None:
+def trim_pod(pod: Object) -> None:
     """Cut a pod down, in place, to what `Pod.read` reads."""
     metadata, status = pod["metadata"], pod.get("status", {})
     labels = metadata.get("labels", {})

@@ -77,13 +77,13 @@ class Observer:
         self,
         api: Api,
         cache: Cache,
-        training: Rank0Statuses,
+        rank0: Rank0Statuses,
         pod_creation_errors: PodCreationErrors,
         clock: Callable[[], datetime],
         is_outdated: Callable[[str, Object], bool],
     ) -> None:
         """``is_outdated``: whether a copy of the job of that key is from before its status was last written."""
-        self._api, self._cache, self._rank0 = api, cache, training
+        self._api, self._cache, self._rank0 = api, cache, rank0
         self._nodes = Nodes(api)
         self._pod_creation_errors, self._clock, self._is_outdated = pod_creation_errors, clock, is_outdated
 
@@ -126,7 +126,7 @@ class Observer:
             pods=tuple(each for each in pods if child is not None and each.owner_uid == child.uid),
             stale_pods=tuple(each for each in pods if child is None and not each.has_ended and not each.node_is_lost),
             earlier_children=tuple(earlier),
-            training=self._rank0.latest(uid),
+            rank0_status=self._rank0.latest(uid),
             unreachable_reason=self._rank0.unreachable_reason(uid),
             now=self._clock(),
             progress=self._rank0.progress(uid),

@@ -58,12 +58,12 @@ class Reconciler:
         api: Api,
         settings: Settings,
         cache: Cache,
-        training: Rank0Statuses,
+        rank0: Rank0Statuses,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._api = api
         self._settings = settings
-        self._rank0 = training
+        self._rank0 = rank0
         self._recorder = EventRecorder(api)
         self._pod_creation_errors = PodCreationErrors(api)
         self._whole_jobs = WholeJobs(api)
@@ -72,7 +72,7 @@ class Reconciler:
         """When the children of each job were last seen to, and for which generation of the job."""
         self._status_writer = StatusWriter(api, self._recorder, clock)
         is_outdated = self._status_writer.is_older_than_written
-        self._observer = Observer(api, cache, training, self._pod_creation_errors, clock, is_outdated)
+        self._observer = Observer(api, cache, rank0, self._pod_creation_errors, clock, is_outdated)
 
     def reconcile(self, key: str) -> float | None:
         """Observe a job and take the next step; returns the seconds until it must be reconciled again, if ever.

@@ -43,7 +43,7 @@ def _ready(observed: ObservedState, decision: Decision, after: Status, blocking_
     elif blocking_reason is not None and decision.terminal_state is None:
         reason = blocking_reason.reason
     if _are_all_ready(observed, after) and reason in ("Starting", "Restarting") and decision.restart is None:
-        if observed.training is None and observed.unreachable_reason:
+        if observed.rank0_status is None and observed.unreachable_reason:
             return "Ready", None, "Rank0Silent", after.message
         return "Ready", False, WAITING_FOR_TRAINING, after.message
     return "Ready", after.state == "Running", reason, after.message

@@ -34,7 +34,9 @@ def message_of(observed: ObservedState, decision: Decision, state: State, worker
             unready = unready_workers(observed)
             workers_train = "1 worker trains" if num_workers == 1 else f"{num_workers} workers train"
             workers_now = unready.message if unready else workers_train
-            said = observed.unreachable_reason or (observed.training.message if observed.training is not None else "")
+            said = observed.unreachable_reason or (
+                observed.rank0_status.message if observed.rank0_status is not None else ""
+            )
             return f"{workers_now}; {said}" if said else workers_now
         case _:
             return _before_training(observed, state, workers)
@@ -56,8 +58,8 @@ def _before_training(observed: ObservedState, state: State, workers: Workers) ->
         )
         return f"{waiting}; {missing}" if missing else waiting
     ready = "1 worker is ready" if num_workers == 1 else f"{num_workers} workers are ready"
-    if observed.training is not None:
-        return f"{ready}, no step is done yet: {observed.training.message or 'rank 0 does not say why'}"
+    if observed.rank0_status is not None:
+        return f"{ready}, no step is done yet: {observed.rank0_status.message or 'rank 0 does not say why'}"
     if observed.unreachable_reason:
         return f"{ready}, whether they train is not known: {observed.unreachable_reason}"
     return f"{ready}, no step is done yet: rank 0 has not reported"

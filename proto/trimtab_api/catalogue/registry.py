@@ -13,7 +13,7 @@ from trimtab_api.errors import UserError
 
 R = TypeVar("R", bound=Row)
 
-#: Packages add schemes by entry points of this group; each names a function without arguments that calls `Registry.add`.
+#: Packages add schemes by entry points of this group; each names a function that calls `Registry.add`.
 ENTRY_POINTS = "trimtab.schemes"
 
 

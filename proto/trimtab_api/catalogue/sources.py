@@ -51,12 +51,12 @@ class SourceOptions:
 @lru_cache(maxsize=256)
 def source_options(source: str) -> SourceOptions:
     """Those of a source's text, such as ``update:steps=4``."""
-    told = sources.options(source)
+    values = sources.options(source)
     return SourceOptions(
-        local_steps=told.get(LOCAL_STEPS.name, 0),
-        outer_rate=told.get(OUTER_RATE.name, 0.0),
-        outer_momentum=told.get(OUTER_MOMENTUM.name, 0.0),
-        momentum=told.get(MOMENTUM.name, 0.0),
-        clip=told.get(CLIP.name, 0.0),
-        warmup=told.get(WARMUP.name, 0),
+        local_steps=values.get(LOCAL_STEPS.name, 0),
+        outer_rate=values.get(OUTER_RATE.name, 0.0),
+        outer_momentum=values.get(OUTER_MOMENTUM.name, 0.0),
+        momentum=values.get(MOMENTUM.name, 0.0),
+        clip=values.get(CLIP.name, 0.0),
+        warmup=values.get(WARMUP.name, 0),
     )

@@ -29,7 +29,7 @@ class Restart:
     """All ranks are to restart together."""
 
     cause: Problem
-    counts: bool
+    counts_toward_max_restarts: bool
     """Whether maxRestarts counts it."""
     is_memory_eviction: bool = False
     """Whether a node that was short of memory caused it."""
@@ -58,7 +58,7 @@ def after_failure(
     if policy == "Never":
         return FailJob(cause.reason, f"{cause.message} (restartPolicy is Never)")
     if counted < max_restarts:
-        return Restart(cause, counts=True, is_memory_eviction=is_memory_eviction)
+        return Restart(cause, counts_toward_max_restarts=True, is_memory_eviction=is_memory_eviction)
     if max_restarts == 0:
         return FailJob(cause.reason, f"{cause.message} (maxRestarts is 0)")
     return FailJob(cause.reason, f"{cause.message} (after {counted} restarts, the most that maxRestarts allows)")
@@ -67,7 +67,7 @@ def after_failure(
 def after_disruption(cause: Problem, is_memory_eviction: bool, disruptions: int, most: int) -> Restart | FailJob:
     """What follows a disruption that is nobody's fault: a restart that does not count, as long as there are few."""
     if disruptions < most:
-        return Restart(cause, counts=False, is_memory_eviction=is_memory_eviction)
+        return Restart(cause, counts_toward_max_restarts=False, is_memory_eviction=is_memory_eviction)
     remedy = "the most that spec.maxDisruptions allows"
     return FailJob("TooManyDisruptions", f"{cause.message} (after {disruptions} disruptions, {remedy})")
 

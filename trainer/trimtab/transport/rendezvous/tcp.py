@@ -171,9 +171,9 @@ def _connect_to_rank0(
                 connection.sendall(handshake.seal(key, _ENDPOINT, endpoint))
                 told = run_handshake(connection, handshake.unseal(key, _ALL), until + _GRACE_SECONDS)
             except (OSError, AuthenticationError) as error:
+                said = format_connection_error(error)
                 raise CommunicationError(
-                    0,
-                    f"has left {where} before all ranks met there ({format_connection_error(error)}); that rank's log says why",
+                    0, f"has left {where} before all ranks met there ({said}); that rank's log says why"
                 ) from error
         return _checked(told, num_ranks, where, timeout)
 
