@@ -23,7 +23,7 @@ from trimtab_operator.kube.work_queue import WorkQueue
 from trimtab_operator.observability import metrics
 from trimtab_operator.observability.health import HealthServer
 from trimtab_operator.observability.job_metrics import JobMetrics
-from trimtab_operator.rank0.client import TrainingStatus
+from trimtab_operator.rank0.client import Rank0Client
 from trimtab_operator.reconcile.caches import PodCache, trim_owned_job, trim_training_job
 from trimtab_operator.reconcile.reconciler import Reconciler
 from trimtab_operator.settings import Settings
@@ -36,9 +36,12 @@ _log = logging.getLogger(__name__)
 
 
 class Operator:
-    """Everything that runs in one operator process. ``lost`` is called when it no longer leads: it must then exit."""
+    """Everything that runs in one operator process.
 
-    def __init__(self, client: ApiClient, settings: Settings, lost: Callable[[], None]) -> None:
+    ``on_stopped_leading`` is called when the process no longer leads: it must then exit.
+    """
+
+    def __init__(self, client: ApiClient, settings: Settings, on_stopped_leading: Callable[[], None]) -> None:
         rate = settings.requests_per_second
         self._api = Api(client, RateLimit(rate, burst=int(2 * rate)))
         self._settings = settings
@@ -63,16 +66,18 @@ class Operator:
             self._api,
             PODS,
             namespace,
-            pods.shrink,
+            pods.trim_pod,
             self._pod_changed,
             self._pods.remove,
             label_selector=JOB_NAME,
         )
-        self._training = TrainingStatus(self._certificates, self._queue.add)
-        self._job_metrics = JobMetrics(self._jobs.all, self._training, settings.most_job_series)
-        self._reconciler = Reconciler(self._api, settings, self, self._training)
-        self._election = Election(client, settings.namespace, LEASE, settings.identity, self._lead, lost)
-        self.health = HealthServer(settings.port, self._fault, self._why_not_ready)
+        self._rank0 = Rank0Client(self._certificates, self._queue.add)
+        self._job_metrics = JobMetrics(self._jobs.all, self._rank0, settings.most_job_series)
+        self._reconciler = Reconciler(self._api, settings, self, self._rank0)
+        self._election = Election(
+            client, settings.namespace, LEASE, settings.identity, self._on_started_leading, on_stopped_leading
+        )
+        self.health = HealthServer(settings.port, self._liveness_error, self._readiness_error)
 
     def start(self) -> None:
         """Watch, and stand for election; returns at once."""
@@ -89,7 +94,7 @@ class Operator:
         self._queue.close()
         for worker in self._workers:
             worker.join()
-        self._training.stop()
+        self._rank0.stop()
         self._election.resign()
         self.health.stop()
         metrics.REGISTRY.unregister(self._job_metrics)
@@ -110,15 +115,15 @@ class Operator:
     def _informers(self) -> tuple[Informer, ...]:
         return self._jobs, self._children, self._pod_watch
 
-    def _lead(self) -> None:
+    def _on_started_leading(self) -> None:
         """Start the workers once elected: from here on this process writes."""
         _log.info("%s leads", self._settings.identity)
         metrics.IS_LEADER.set(1)
         for informer in self._informers:  # to decide before all is listed could create what already exists
-            while not informer.wait_until_listed(1.0):
+            while not informer.wait_until_synced(1.0):
                 if self._stopped.is_set():
                     return
-        self._training.start()
+        self._rank0.start()
         for number in range(self._settings.num_workers):
             worker = threading.Thread(target=self._work, name=f"worker-{number}", daemon=True)
             worker.start()
@@ -180,7 +185,7 @@ class Operator:
             return None
         return certificates_in(secret, job["metadata"]["uid"]) if secret else None
 
-    def _fault(self) -> str | None:
+    def _liveness_error(self) -> str | None:
         """Why this process ought to be restarted; None while it is well."""
         for informer in self._informers:
             if informer.seconds_since_turn > STUCK_SECONDS:
@@ -191,8 +196,8 @@ class Operator:
             return "a worker has ended"
         return None
 
-    def _why_not_ready(self) -> str | None:
-        waiting = [each.resource.plural for each in self._informers if not each.wait_until_listed(0)]
+    def _readiness_error(self) -> str | None:
+        waiting = [each.resource.plural for each in self._informers if not each.wait_until_synced(0)]
         return f"has not yet seen {', '.join(waiting)}" if waiting else None
 
     def _read_gauges(self) -> None:

@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise `UserError`: the flag, its value, what to do."""
-        raise explain(message, self.prog)
+        raise argparse_error(message, self.prog)
 
     @property
     def flags(self) -> list[str]:
@@ -60,11 +60,11 @@ class Parser(argparse.ArgumentParser):
             if word == "--" or (self.hands_on and not word.startswith("-")):
                 break
             if _FLAG.match(word) and word.partition("=")[0] not in self._option_string_actions:
-                raise explain_rest([word], self)
+                raise unused_arguments_error([word], self)
         return super().parse_known_args(args, namespace)
 
 
-def explain(message: str, prog: str) -> UserError:
+def argparse_error(message: str, prog: str) -> UserError:
     """What argparse complains of, as a user is told it. ``prog``: the command, such as ``trimtab run``."""
     help_there = f"see `{prog} --help`"
     if found := re.fullmatch(r"the following arguments are required: (.*)", message):
@@ -85,7 +85,7 @@ def explain(message: str, prog: str) -> UserError:
     return UserError(f"{said}; {help_there}", field=field)
 
 
-def explain_rest(rest: Sequence[str], parser: Parser) -> UserError:
+def unused_arguments_error(rest: Sequence[str], parser: Parser) -> UserError:
     """What to say of arguments that ``parser`` has no use for."""
     flag = next((each for each in rest if each.startswith("-")), None)
     if flag is None:
@@ -106,7 +106,7 @@ def _meant(word: str, known: Sequence[str]) -> str:
     return f"did you mean {bare[near[0]]}?" if near else f"choose from {', '.join(known)}"
 
 
-def joined(arguments: Sequence[str]) -> list[str]:
+def join_negative_values(arguments: Sequence[str]) -> list[str]:
     """``--latency -5ms`` as ``--latency=-5ms``, so that the flag itself can say what is wrong with its value."""
     done: list[str] = []
     for place, argument in enumerate(arguments):
@@ -122,7 +122,7 @@ def joined(arguments: Sequence[str]) -> list[str]:
 # What a value may be: each function makes the `type` of one argument, and raises `UserError` itself. -----------------
 
 
-def wrong(remedy: str, field: str, text: str) -> UserError:
+def invalid_value(remedy: str, field: str, text: str) -> UserError:
     """A value that cannot be read; one that is empty has nothing to show, and is called so."""
     return UserError(remedy if text else f"is empty; {remedy}", field=field, value=text)
 
@@ -146,7 +146,7 @@ def whole_number(field: str, least: int, most: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) and least <= int(text) <= most:
             return int(text)
-        raise wrong(f"write a whole number from {least} to {most}", field, text)
+        raise invalid_value(f"write a whole number from {least} to {most}", field, text)
 
     return parse
 
@@ -160,7 +160,7 @@ def number(field: str, such_as: str) -> Callable[[str], float]:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise wrong(f"write a number such as {such_as}", field, text)
+            raise invalid_value(f"write a number such as {such_as}", field, text)
         return value
 
     return parse
@@ -175,7 +175,7 @@ def quantity(
         try:
             value = parse_text(text)
         except UserError as error:
-            raise wrong(error.remedy, field, text) from None
+            raise invalid_value(error.remedy, field, text) from None
         if not least <= value <= most:  # type: ignore[operator]
             raise UserError(f"write {show(least)} to {show(most)}", field=field, value=text)
         return value

@@ -24,7 +24,7 @@ def restarts_without_step(before: int, num_restarts: int, *, has_stepped: bool) 
     return 0 if has_stepped else before + (num_restarts > 0)
 
 
-def why_no_other(num_restarts: int, num_without_step: int) -> str:
+def no_restart_reason(num_restarts: int, num_without_step: int) -> str:
     """Say why a job is not restarted again."""
     return (
         f"after {num_restarts} restarts, the last {num_without_step} of which failed before their first step, as the"
@@ -32,7 +32,7 @@ def why_no_other(num_restarts: int, num_without_step: int) -> str:
     )
 
 
-def tells_of_no_step(message: str) -> bool:
+def failed_before_first_step(message: str) -> bool:
     """Tell whether a termination message says that the worker's ranks failed before their first step."""
     first = message.split("\n", 1)[0]
     return first.startswith(NOTHING_STARTED) or BEFORE_FIRST_STEP in first.split("; it last said", 1)[0]

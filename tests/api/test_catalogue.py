@@ -17,12 +17,12 @@ from trimtab_api.catalogue import (
     collective_cost,
     collectives,
     cost_table,
+    rank_count_error,
     schedules,
     source_options,
     sources,
     sparsifiers,
     whole_number,
-    why_not,
 )
 from trimtab_api.errors import UserError
 
@@ -43,7 +43,7 @@ def test_every_scheme_says_what_it_does_and_where_its_implementation_is(axis):
 @pytest.mark.parametrize("axis", EVERY_AXIS, ids=lambda axis: axis.name)
 def test_a_name_that_is_not_known_says_which_are(axis):
     with pytest.raises(UserError, match=f"{axis.name}: 'moonbeam': not known; choose from {', '.join(axis.names())}"):
-        axis.canonical("moonbeam")
+        axis.normalize("moonbeam")
 
 
 OPTIONS = [(axis, row, option) for axis in EVERY_AXIS for row in axis.rows() for option in axis.options_of(row)]
@@ -71,7 +71,7 @@ def test_an_option_takes_no_number_that_it_cannot_work_with(axis, row, option):
     for bad in (*NEVER, *zeros):
         text = ":".join([row.name, *(f"{key}={value}" for key, value in {**others, option.name: bad}.items())])
         with pytest.raises(UserError) as refusal:
-            axis.canonical(text)
+            axis.normalize(text)
         assert (refusal.value.field, refusal.value.value) == (axis.name, text)
         assert f"{option.name}={bad}" in refusal.value.remedy
         assert any(word in refusal.value.remedy for word in ("write", "choose from")), "what to do about it"
@@ -86,10 +86,10 @@ def test_the_bounds_of_a_number_are_read_back_as_they_are(axis, row, option):
     for number in numbers:
         text = ":".join([row.name, *(f"{key}={value}" for key, value in {**others, option.name: number}.items())])
         try:
-            once = axis.canonical(text)
+            once = axis.normalize(text)
         except UserError:
             continue
-        assert axis.canonical(once) == once
+        assert axis.normalize(once) == once
         assert axis.options(once) == axis.options(text)
 
 
@@ -98,7 +98,7 @@ NAMES = st.sampled_from(COLLECTIVES)
 
 @given(name=NAMES, M=st.floats(1e3, 1e9), c=st.floats(1e-4, 1), N=st.integers(2, 64))
 def test_a_cost_is_messages_and_bytes_that_grow_with_the_gradient(name, M, c, N):
-    assert why_not(name, N) is None
+    assert rank_count_error(name, N) is None
     cost, of_more = collective_cost(name, M, c, N), collective_cost(name, 2 * M, c, N)
     assert cost.messages == of_more.messages > 0
     assert 0 < cost.bytes < of_more.bytes
@@ -137,7 +137,9 @@ def marching_bands():
             "in bands",
             options=(Option("bands", whole_number(1), "how many", default=1),),
             cost=lambda M, c, N, bands: Cost(bands, M * c),
-            why_not=lambda N, bands: f"use bands that divide the ranks, and not {bands}" if N % bands else None,
+            rank_count_error=lambda N, bands: (
+                f"use bands that divide the ranks, and not {bands}" if N % bands else None
+            ),
             reselects=True,
             extra_passes=0.5,
             table_variants=("bands=3", "bands=4"),
@@ -150,8 +152,8 @@ def marching_bands():
 def test_options_decide_what_a_collective_costs_and_where_it_runs(marching_bands):
     assert collective_cost("marching:bands=3", 1e6, 0.01, 6).messages == 3
     assert collective_cost("marching", 1e6, 0.01, 6).messages == 1
-    assert why_not("marching:bands=3", 6) is None
-    assert "not 4" in why_not("marching:bands=4", 6)
+    assert rank_count_error("marching:bands=3", 6) is None
+    assert "not 4" in rank_count_error("marching:bands=4", 6)
     shown = dict(cost_table(1e6, 0.01, 6))
     assert {spec for spec in shown if spec.startswith("marching")} == {"marching", "marching:bands=3"}
     assert shown["marching:bands=3"].messages == 3
@@ -198,7 +200,7 @@ def test_what_the_options_of_a_source_ask_for_is_told_by_name():
 
 @given(N=st.integers(2, 12), name=st.sampled_from(collectives.names()))
 def test_of_a_rank_that_has_a_host_to_itself_all_bytes_cross_its_device(N, name):
-    if why_not(name, N) is not None:
+    if rank_count_error(name, N) is not None:
         return
     options = {option: value for option, value in collectives.options(name).items() if option != "per_host"}
     c = 1.0 if collectives[name].is_dense else 0.01

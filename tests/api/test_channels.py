@@ -7,7 +7,7 @@ import pytest
 from kit.certificates import DAY, Authority
 from trimtab_api.errors import UserError
 from trimtab_api.rpc.certificates import Certificates
-from trimtab_api.rpc.channels import SERVER_OPTIONS, explain, listen, open_channel
+from trimtab_api.rpc.channels import SERVER_OPTIONS, format_grpc_error, listen, open_channel
 
 METHOD = "/trimtab.tests.Echo/Say"
 
@@ -55,7 +55,7 @@ def complaint(channel):
     with pytest.raises(grpc.RpcError) as caught:
         say(channel)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    return explain(caught.value)
+    return format_grpc_error(caught.value)
 
 
 def test_a_process_of_the_job_is_served(job, serve, tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 from trimtab.plan.fusion import cut, plan_of
 from trimtab.plan.plan import FusionPlan, Plan
-from trimtab_api.catalogue import AXES, collectives, read_plan, sparsifiers
+from trimtab_api.catalogue import AXES, collectives, parse_plan_text, sparsifiers
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.rules import RULES
 
@@ -138,5 +138,5 @@ def test_specs_of_one_meaning_are_one_plan():
 )
 def test_a_wrong_text_is_refused_by_axis_value_and_remedy(text, message):
     with pytest.raises(UserError) as error:
-        read_plan(text)
+        parse_plan_text(text)
     assert message in str(error.value)

@@ -7,7 +7,7 @@ import sys
 import pytest
 from trimtab.cli.main import BENCHES, COMMANDS, main
 from trimtab.launch.processes.interrupts import Interrupted
-from trimtab_api.cli import joined
+from trimtab_api.cli import join_negative_values
 
 HEAVY = ("torch", "pymoo", "matplotlib", "numba", "sklearn", "numpy", "grpc", "rich", "pydantic")
 
@@ -198,9 +198,9 @@ def test_every_bench_writes_json(bench: str, capsys):
 
 
 def test_a_value_that_looks_like_a_flag_goes_to_the_flag_before_it_but_a_workers_command_stays_as_it_is():
-    assert joined(["plan", "--latency", "-5ms", "--json"]) == ["plan", "--latency=-5ms", "--json"]
+    assert join_negative_values(["plan", "--latency", "-5ms", "--json"]) == ["plan", "--latency=-5ms", "--json"]
     command = ["worker", "--", "python", "train.py", "--shift", "-5"]
-    assert joined(command) == command
+    assert join_negative_values(command) == command
 
 
 def test_the_version_is_the_packages(capsys):

@@ -68,7 +68,7 @@ class Stalled(SilentTraining):
         return Rank0Status(state="Starting", step=0, message="waiting for rank 1 of 2 to join")
 
     def progress(self, uid):
-        return Progress(stalled_seconds=600.0)
+        return Progress(seconds_without_progress=600.0)
 
 
 def test_ranks_that_do_not_find_each_other_restart_together_and_the_status_names_who_is_missing(bench):

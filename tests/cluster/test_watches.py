@@ -46,7 +46,7 @@ def watch(api, bench):
         api,
         SERVICE_ACCOUNTS,
         bench.namespace,
-        shrink=lambda each: each["metadata"].pop("managedFields", None),
+        trim=lambda each: each["metadata"].pop("managedFields", None),
         changed=lambda each: changed.append(each["metadata"]["name"]),
         removed=lambda each: removed.append(each["metadata"]["name"]),
         label_selector="watched=yes",

@@ -51,7 +51,7 @@ def grads(size: int, step: int, seed: int) -> list[Tensor]:
 def test_saved_and_loaded_it_goes_on_as_if_never_stopped_and_in_another_world_nothing_is_lost(
     collective: str, size: int, other: int, before: int, ratio: float, seed: int
 ) -> None:
-    if any(catalogue.why_not(collective, world) for world in (size, other)):
+    if any(catalogue.rank_count_error(collective, world) for world in (size, other)):
         size = other = 6
     plan = plan_of(collective, ratio)
     through, resumed, elsewhere = (Ranks(plan, world, N) for world in (size, size, other))

@@ -131,9 +131,9 @@ def test_hosts_of_other_sizes_are_refused_in_one_line(hosts: tuple[tuple[int, ..
 
 
 def test_what_does_not_run_on_as_many_hosts_is_refused() -> None:
-    assert catalogue.why_not("spardl:teams=3:per_host=2", 6) is None
-    assert "use one of 1, 3" in (catalogue.why_not("spardl:teams=2:per_host=2", 6) or "")
-    assert "5 ranks make no such hosts" in (catalogue.why_not("all-gather:per_host=2", 5) or "")
+    assert catalogue.rank_count_error("spardl:teams=3:per_host=2", 6) is None
+    assert "use one of 1, 3" in (catalogue.rank_count_error("spardl:teams=2:per_host=2", 6) or "")
+    assert "5 ranks make no such hosts" in (catalogue.rank_count_error("all-gather:per_host=2", 5) or "")
 
 
 def test_ranks_that_share_a_device_are_charged_for_all_that_leaves_it() -> None:

@@ -12,7 +12,7 @@ class SilentTraining:
     def progress(self, uid):
         return Progress()
 
-    def silence(self, uid):
+    def unreachable_reason(self, uid):
         return ""
 
     def follow(self, world):

@@ -9,9 +9,10 @@ import psutil
 import pytest
 from trimtab_netmon.probing import engines
 from trimtab_netmon.probing.engines import MOST_OF_IPERF3, NUM_STREAMS, Engine, choose, engines_for
-from trimtab_netmon.probing.iperf import IperfClient, IperfServer, connected_to
+from trimtab_netmon.probing.iperf import IperfClient, IperfServer
 from trimtab_netmon.probing.native import NativeReceiver, NativeSender
 from trimtab_netmon.probing.probe_handshake import AuthenticationError, draw_ticket, initiate, respond, run_handshake
+from trimtab_netmon.probing.proc_files import connected_to
 from trimtab_netmon.settings import Endpoint
 
 HERE = "127.0.0.1"

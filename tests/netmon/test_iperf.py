@@ -15,7 +15,7 @@ def servers():
 
 
 def test_a_server_that_nobody_wants_any_more_ends_before_it_listens(monkeypatch):
-    monkeypatch.setattr(iperf, "_is_listening", lambda port: False)
+    monkeypatch.setattr(iperf, "is_listening", lambda port: False)
     monkeypatch.setattr(iperf, "PATIENCE", 60)  # a busy machine may stand still for longer than it is
 
     async def scenario():

@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab_netmon.links.measurements import LinkState, Measurement, Method, Summary, is_new, settle, summarize
+from trimtab_netmon.links.measurements import (
+    LinkState,
+    Measurement,
+    Method,
+    Summary,
+    apply_hysteresis,
+    is_new,
+    summarize,
+)
 
 measurements = st.floats(1e-4, 1e9)
 
@@ -25,7 +33,7 @@ def ring(num_workers, **figures_of_all):
 @given(measurements, st.floats(0.952, 1.048))
 def test_noise_is_no_revision(bandwidth, factor):
     published = link(0, 1, bandwidth=bandwidth)
-    settled = settle(published, link(0, 1, bandwidth=bandwidth * factor))
+    settled = apply_hysteresis(published, link(0, 1, bandwidth=bandwidth * factor))
     assert not is_new(published, settled)
     assert settled.bandwidth.value == bandwidth
 
@@ -33,7 +41,7 @@ def test_noise_is_no_revision(bandwidth, factor):
 @given(measurements, st.floats(1.06, 100) | st.floats(0.01, 0.94))
 def test_a_material_change_is_published_as_it_is(bandwidth, factor):
     published = link(0, 1, bandwidth=bandwidth)
-    settled = settle(published, link(0, 1, bandwidth=bandwidth * factor))
+    settled = apply_hysteresis(published, link(0, 1, bandwidth=bandwidth * factor))
     assert is_new(published, settled)
     assert settled.bandwidth.value == bandwidth * factor
 
@@ -42,7 +50,7 @@ def test_many_small_steps_add_up_to_a_change():
     published = link(0, 1, bandwidth=100e6)
     revisions = 0
     for step in range(100):
-        settled = settle(published, link(0, 1, bandwidth=100e6 * 1.01**step))
+        settled = apply_hysteresis(published, link(0, 1, bandwidth=100e6 * 1.01**step))
         revisions += is_new(published, settled)
         published = settled
     assert 10 < revisions < 25
@@ -50,7 +58,7 @@ def test_many_small_steps_add_up_to_a_change():
 
 def test_staleness_is_a_revision():
     published = link(0, 1)
-    assert is_new(published, settle(published, replace(link(0, 1), bandwidth=Measurement(125e6, stale=True))))
+    assert is_new(published, apply_hysteresis(published, replace(link(0, 1), bandwidth=Measurement(125e6, stale=True))))
 
 
 def test_the_summary_is_the_slowest_link():
@@ -105,7 +113,7 @@ def test_an_old_measurement_that_says_no_more_than_the_others_does_not_make_them
 
 
 def test_a_peer_that_begins_anew_does_not_take_its_links_figures_with_it():
-    settled = settle(link(0, 1), LinkState(0, 1))
+    settled = apply_hysteresis(link(0, 1), LinkState(0, 1))
     assert (settled.latency, settled.bandwidth) == (Measurement(0.001, stale=True), Measurement(125e6, stale=True))
 
 

@@ -70,7 +70,7 @@ async def whole_job():
     async def tell(worker):
         noise = random.Random(worker)
         while True:
-            tables[worker].set(table(worker, latency[0], noise))
+            tables[worker].publish(table(worker, latency[0], noise))
             await asyncio.sleep(1 / TABLES_A_SECOND)
 
     async def follow(worker):

@@ -48,11 +48,11 @@ def test_what_routine_leaves_pays_for_rounds_out_of_turn():
     while budget.allows_periodic((0, 1), 0.0):
         budget.spend((0, 1), 0.4, 1.0, 0.0)
     rounds = 0
-    while budget.allows_round(0.0):
+    while budget.allows_sweep(0.0):
         budget.spend((0, 1), 0.8, 1.0, 0.0)
         rounds += 1
     assert rounds >= 3
-    assert budget.allows_round(100.0)
+    assert budget.allows_sweep(100.0)
 
 
 @given(st.integers(3, 12), st.data())
@@ -73,7 +73,7 @@ def test_no_host_is_left_alone_for_long_while_its_balance_recovers():
         now for now in range(300) if budget.allows_periodic((0, 1), now) and not budget.spend((0, 1), 0.4, 1.0, now)
     ]
     assert 3 <= len(looks) <= 8
-    assert budget.allows_round(300.0)
+    assert budget.allows_sweep(300.0)
 
 
 def test_a_test_expects_what_the_link_carried_unless_that_was_superseded():
@@ -119,8 +119,8 @@ def test_bytes_alone_can_exhaust_the_budget():
     assert budget.allows_recheck((0, 1), 0.0)
     budget.spend((0, 1), 0.01, 0.6e9, 0.0)
     assert not budget.allows_recheck((0, 2), 0.0)
-    assert not budget.allows_round(0.0)
-    assert budget.allows_round(86400.0)
+    assert not budget.allows_sweep(0.0)
+    assert budget.allows_sweep(86400.0)
 
 
 @given(st.integers(2, 32), st.floats(0.1, 60.0))

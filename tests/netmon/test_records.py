@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab_netmon.coordination.link_estimates import DOUBT_GRACE, LONGEST_PAUSE, BandwidthRecords, MaxAge
+from trimtab_netmon.coordination.link_estimates import LONGEST_PAUSE, SUSPECT_GRACE, BandwidthRecords, MaxAge
 from trimtab_netmon.links.measurements import Measurement, Method
 
 PAIRS = [(0, 1), (1, 2), (2, 0)]
@@ -37,10 +37,10 @@ def test_no_measurement_is_too_old_before_every_link_could_have_had_its_turn(num
 
 def test_evidence_against_a_measurement_makes_it_stale_unless_a_test_answers_soon():
     records = after_tests()
-    assert records.doubt(PAIRS, 10.0) == PAIRS
-    assert not records.measurement((0, 1), 10.0 + DOUBT_GRACE).stale
-    records.doubt(PAIRS, 14.0)  # more of it is no reason to believe the measurement for longer
-    assert records.measurement((0, 1), 10.1 + DOUBT_GRACE).stale
+    assert records.invalidate(PAIRS, 10.0) == PAIRS
+    assert not records.measurement((0, 1), 10.0 + SUSPECT_GRACE).stale
+    records.invalidate(PAIRS, 14.0)  # more of it is no reason to believe the measurement for longer
+    assert records.measurement((0, 1), 10.1 + SUSPECT_GRACE).stale
     records.succeed((0, 1), 16.0, found(FAST))
     assert not records.measurement((0, 1), 100.0).stale
     assert records.measurement((1, 2), 100.0).stale
@@ -48,16 +48,16 @@ def test_evidence_against_a_measurement_makes_it_stale_unless_a_test_answers_soo
 
 def test_evidence_is_not_answered_by_a_test_that_began_before_it():
     records = after_tests()
-    records.doubt([(0, 1)], 10.0)
+    records.invalidate([(0, 1)], 10.0)
     records.succeed((0, 1), 9.0, found(FAST))
     assert not records.is_current((0, 1), 9.0)
-    assert records.measurement((0, 1), 11.0 + DOUBT_GRACE).stale
-    assert records.doubt([(0, 1)], 8.0) == [], "evidence that is older than the test says nothing"
+    assert records.measurement((0, 1), 11.0 + SUSPECT_GRACE).stale
+    assert records.invalidate([(0, 1)], 8.0) == [], "evidence that is older than the test says nothing"
 
 
 def test_where_no_test_can_be_paid_for_a_measurement_in_doubt_is_stale_at_once():
     records = after_tests()
-    records.doubt(PAIRS, 10.0)
+    records.invalidate(PAIRS, 10.0)
     assert not records.measurement((0, 1), 10.0).stale
     assert records.measurement((0, 1), 10.0, is_affordable=False).stale
     assert not after_tests().measurement((0, 1), 10.0, is_affordable=False).stale
@@ -65,10 +65,10 @@ def test_where_no_test_can_be_paid_for_a_measurement_in_doubt_is_stale_at_once()
 
 def test_a_round_that_found_nothing_changed_clears_the_other_links_too():
     records = after_tests()
-    records.doubt(PAIRS, 10.0)
+    records.invalidate(PAIRS, 10.0)
     records.revalidate(11.0)
     assert not records.measurement((0, 1), 100.0).stale
-    records.doubt(PAIRS, 12.0)
+    records.invalidate(PAIRS, 12.0)
     records.revalidate(11.0)
     assert records.measurement((0, 1), 100.0).stale
 
@@ -86,8 +86,8 @@ def test_a_test_that_was_disturbed_says_nothing_against_a_higher_figure():
     assert not records.succeed((0, 1), 5.0, found(0.84e6, is_lower_bound=True))
     assert records.measurement((0, 1), 6.0).value == 12.5e6
     assert not records.is_current((0, 1), 5.0), "it is to be tested again"
-    assert records.next_routine(lambda pair: True) == (0, 1)
-    assert records.measurement((0, 1), 5.1 + DOUBT_GRACE).stale, "and not believed for ever meanwhile"
+    assert records.next_periodic(lambda pair: True) == (0, 1)
+    assert records.measurement((0, 1), 5.1 + SUSPECT_GRACE).stale, "and not believed for ever meanwhile"
     assert not records.succeed((0, 1), 7.0, found(12.4e6))
     assert records.measurement((0, 1), 8.0) == Measurement(12.4e6, Method.IPERF3, age=1.0)
 
@@ -109,11 +109,11 @@ def test_a_first_test_that_found_little_is_repeated_before_it_counts(is_lower_bo
     assert records.measurement((1, 2), 1.0).value == 0, "nothing is known of it yet"
     assert [records.expected(pair) for pair in PAIRS] == [FAST] * 3, "nor expected because of it"
     assert records.is_suspect((1, 2))
-    assert records.next_routine(lambda pair: True) == (1, 2), "before those never tried"
+    assert records.next_periodic(lambda pair: True) == (1, 2), "before those never tried"
     assert not records.succeed((1, 2), 2.0, found(1.2 * FAST)), "no change of the network"
     assert records.measurement((1, 2), 3.0).value == 1.2 * FAST
     assert not records.measurement((0, 1), 3.0).stale
-    assert records.next_routine(lambda pair: True) == (2, 0)
+    assert records.next_periodic(lambda pair: True) == (2, 0)
 
 
 @pytest.mark.parametrize("is_lower_bound", [False, True])
@@ -169,7 +169,7 @@ def test_a_link_that_cannot_be_tested_does_not_take_the_others_turns(num_failure
         records.fail((0, 1), 1.0, 2.0)
     turns = []
     for now in range(3, 9):
-        pair = records.next_routine(lambda pair, now=now: records.may_be_tested(pair, now))
+        pair = records.next_periodic(lambda pair, now=now: records.may_be_tested(pair, now))
         if pair == (0, 1):
             records.fail(pair, now, now)
         else:
@@ -184,6 +184,6 @@ def test_the_link_tried_longest_ago_is_next_and_one_never_tried_before_all(order
     records = BandwidthRecords(PAIRS, MaxAge(FOREVER, 0.0))
     for at, pair in enumerate(order):
         missing = [each for each in PAIRS if each not in order[:at]]
-        assert records.next_routine(lambda pair: True) == missing[0]
+        assert records.next_periodic(lambda pair: True) == missing[0]
         records.succeed(pair, float(at), found(FAST))
-    assert records.next_routine(lambda pair: True) == order[0]
+    assert records.next_periodic(lambda pair: True) == order[0]

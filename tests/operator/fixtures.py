@@ -109,8 +109,8 @@ def observed(spec: dict | None = None, status: dict | None = None, **known) -> O
         "child": child(),
         "pods": (),
         "stale_pods": (),
-        "training": None,
-        "silence": "",
+        "rank0_status": None,
+        "unreachable_reason": "",
         "now": NOW,
         "progress": Progress(has_trained=True),
     }
@@ -123,7 +123,7 @@ def after(**known) -> Status:
     return report(seen, decide(seen))
 
 
-def training(bandwidth: float = 125e6, plan_version: int = 1, **known) -> Rank0Status:
+def rank0_status(bandwidth: float = 125e6, plan_version: int = 1, **known) -> Rank0Status:
     """What is heard of a job that trains."""
     return Rank0Status.read(said(bandwidth, plan_version, **known))
 

@@ -134,7 +134,7 @@ def test_fifteen_large_jobs_do_not_fill_the_memory():
         before = tracemalloc.get_traced_memory()[0]
         informer = Informer(api, TRAINING_JOBS, "team", trim_training_job, lambda _: None, lambda _: None)
         informer.start()
-        assert informer.wait_until_listed(60)
+        assert informer.wait_until_synced(60)
         kept, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         informer.stop()

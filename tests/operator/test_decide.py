@@ -3,22 +3,22 @@
 from dataclasses import replace
 
 import pytest
-from fixtures import UID, ago, child, failed_pod, observed, pod, training
+from fixtures import UID, ago, child, failed_pod, observed, pod, rank0_status
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_operator.decisions.decide import Action, decide
 from trimtab_operator.decisions.pods import Problem
 from trimtab_operator.decisions.policies.progress import Progress
-from trimtab_operator.decisions.policies.restart import Backoff
+from trimtab_operator.decisions.policies.restart import RestartBackoff
 from trimtab_operator.rank0.sanitize import Rank0Status
 
 RESTARTS = {"restarts": 1}
 FAILED = child(failure="Job has reached the specified backoff limit")
 OUT_OF_MEMORY = failed_pod(1, reason="OOMKilled")
-STALLED = {"progress": Progress(has_trained=True, stalled_seconds=600.0), "training": training()}
+STALLED = {"progress": Progress(has_trained=True, seconds_without_progress=600.0), "rank0_status": rank0_status()}
 NEVER_TRAINED = {
-    "progress": Progress(stalled_seconds=1e6),
-    "training": Rank0Status(message="waiting for rank 1 of 2 to join"),
+    "progress": Progress(seconds_without_progress=1e6),
+    "rank0_status": Rank0Status(message="waiting for rank 1 of 2 to join"),
 }
 DISRUPTED = pod(0, phase="Failed", disruption=Problem("Disrupted", "drained"))
 KILLED = failed_pod(1, "a", exit_code=137)
@@ -122,12 +122,12 @@ LATER = Problem("Disrupted", "drained too")
         ("for as long as they like while they have never trained", NEVER_TRAINED, Action.NOTHING),
         (
             "and when training has ended",
-            {**STALLED, "training": Rank0Status(state="Succeeded"), "spec": {"progressDeadlineSeconds": 1}},
+            {**STALLED, "rank0_status": Rank0Status(state="Succeeded"), "spec": {"progressDeadlineSeconds": 1}},
             Action.NOTHING,
         ),
         (
             "and while nothing is heard of them",
-            {"progress": Progress(stalled_seconds=1e6), "spec": {"progressDeadlineSeconds": 1}},
+            {"progress": Progress(seconds_without_progress=1e6), "spec": {"progressDeadlineSeconds": 1}},
             Action.NOTHING,
         ),
         ("somebody else's Job is not touched", {"child": child(owner_uid="other")}, Action.NOTHING),
@@ -152,7 +152,7 @@ LATER = Problem("Disrupted", "drained too")
 )
 def test_one_action_at_a_time(what, known, action):
     decision = decide(observed(**known))
-    assert (decision.action, decision.outcome, decision.restart) == (action, None, None)
+    assert (decision.action, decision.terminal_state, decision.restart) == (action, None, None)
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_one_action_at_a_time(what, known, action):
     ],
 )
 def test_the_end(known, state, reason):
-    outcome = decide(observed(**known)).outcome
-    assert (outcome.state, outcome.reason) == (state, reason)
+    terminal_state = decide(observed(**known)).terminal_state
+    assert (terminal_state.state, terminal_state.reason) == (state, reason)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_the_end(known, state, reason):
 def test_all_ranks_restart_together(known, counts, message):
     decision = decide(observed(**known))
     assert decision.action is Action.NOTHING, "the restart is counted before anything is deleted"
-    assert (decision.restart.counts, decision.restart.cause.message) == (counts, message)
+    assert (decision.restart.counts_toward_max_restarts, decision.restart.cause.message) == (counts, message)
 
 
 def test_a_pod_deleted_in_the_second_of_a_failure_may_be_on_a_node_that_is_about_to_be_lost():
@@ -292,20 +292,20 @@ def test_a_pod_deleted_in_the_second_of_a_failure_may_be_on_a_node_that_is_about
 
 
 @pytest.mark.parametrize(
-    ("in_a_row", "last", "began", "pace"),
+    ("in_a_row", "last", "began", "backoff"),
     [
-        (0, None, 30, Backoff(1, 0)),
-        (1, 30, 90, Backoff(2, 10)),
-        (2, 30, 90, Backoff(3, 20)),
-        (5, 599, 5000, Backoff(6, 160)),
-        (5, 600, 5000, Backoff(1, 0)),
-        (9, 1, 5000, Backoff(10, 300)),
-        (10_000, 1, 5000, Backoff(10_001, 300)),
-        (3, 5000, 20, Backoff(4, 40)),  # it was suspended meanwhile
-        (1, None, None, Backoff(2, 10)),
+        (0, None, 30, RestartBackoff(1, 0)),
+        (1, 30, 90, RestartBackoff(2, 10)),
+        (2, 30, 90, RestartBackoff(3, 20)),
+        (5, 599, 5000, RestartBackoff(6, 160)),
+        (5, 600, 5000, RestartBackoff(1, 0)),
+        (9, 1, 5000, RestartBackoff(10, 300)),
+        (10_000, 1, 5000, RestartBackoff(10_001, 300)),
+        (3, 5000, 20, RestartBackoff(4, 40)),  # it was suspended meanwhile
+        (1, None, None, RestartBackoff(2, 10)),
     ],
 )
-def test_restarts_that_follow_each_other_fast_wait(in_a_row, last, began, pace):
+def test_restarts_that_follow_each_other_fast_wait(in_a_row, last, began, backoff):
     status = {
         "restarts": 900,
         "disruptions": 900,
@@ -314,7 +314,7 @@ def test_restarts_that_follow_each_other_fast_wait(in_a_row, last, began, pace):
         "startTime": None if began is None else ago(began),
     }
     lost = observed(status=status, child=child(attempt=900, failure="f"), pods=(DISRUPTED,))
-    assert decide(lost).pace == pace
+    assert decide(lost).backoff == backoff
 
 
 @pytest.mark.parametrize(("deadline", "seconds"), [(None, 5), (61, 1), (3600, 5)])
@@ -362,7 +362,7 @@ def test_a_deadline_is_looked_at_again_in_time():
 
 def test_time_spent_suspended_has_no_deadline():
     known = {"spec": {"activeDeadlineSeconds": 1, "suspend": True}, "status": {"startTime": None}}
-    assert decide(observed(**known, child=child(is_suspended=True))).outcome is None
+    assert decide(observed(**known, child=child(is_suspended=True))).terminal_state is None
 
 
 children = st.none() | st.builds(
@@ -408,10 +408,10 @@ def test_whatever_is_seen_nobody_elses_job_is_touched_and_ends_are_final(
     if decision.action is Action.CREATE_CHILD:
         assert seen is None
     if state in ("Succeeded", "Failed"):
-        assert decision.outcome is None
+        assert decision.terminal_state is None
         assert decision.restart is None
         assert decision.action in (Action.NOTHING, Action.DELETE_CHILD, Action.DELETE_JOB)
-    if decision.restart is not None or decision.outcome is not None:
+    if decision.restart is not None or decision.terminal_state is not None:
         assert decision.action is Action.NOTHING, "what came to pass is written before anything is done"
-    if decision.restart is not None and decision.restart.counts:
+    if decision.restart is not None and decision.restart.counts_toward_max_restarts:
         assert restarts < max_restarts

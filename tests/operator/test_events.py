@@ -1,7 +1,7 @@
 """The events that tell of what changed in a status."""
 
 import pytest
-from fixtures import STUCK, after, ago, child, failed_pod, training
+from fixtures import STUCK, after, ago, child, failed_pod, rank0_status
 from trimtab_operator.kube.events import events, manifest
 
 
@@ -25,7 +25,11 @@ def told(before, known):
             {"child": child(failure="f"), "spec": {"restartPolicy": "Never"}, "pods": (failed_pod(0),)},
             [("Warning", "Error")],
         ),
-        ({"child": child(ready=2)}, {"child": child(ready=2), "training": training()}, [("Normal", "PlanChanged")]),
+        (
+            {"child": child(ready=2)},
+            {"child": child(ready=2), "rank0_status": rank0_status()},
+            [("Normal", "PlanChanged")],
+        ),
         ({"child": child()}, {"child": child(), "pods": (STUCK,)}, [("Warning", "ImagePullBackOff")]),
         ({"child": child()}, {"child": child(is_suspended=True), "spec": {"suspend": True}}, [("Normal", "Suspended")]),
     ],
@@ -36,10 +40,10 @@ def test_events_tell_what_changed(before, known, reasons):
 
 
 def test_the_plan_that_training_starts_with_is_shown_and_is_no_change():
-    starts = after(child=child(ready=2), training=training(plan_version=0))
+    starts = after(child=child(ready=2), rank0_status=rank0_status(plan_version=0))
     assert starts.plan.version == 0
     assert list(events(after(child=child(ready=2)), starts)) == []
-    decided = after(child=child(ready=2), training=training(), status=starts.model_dump(by_alias=True))
+    decided = after(child=child(ready=2), rank0_status=rank0_status(), status=starts.model_dump(by_alias=True))
     assert [each.reason for each in events(starts, decided)] == ["PlanChanged"]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from fake_api import fake_api
-from fixtures import ago, said, training
+from fixtures import ago, rank0_status, said
 from kubernetes.client import ApiClient, Configuration
 from prometheus_client import CollectorRegistry
 from trimtab_api.trainer.v1 import status_pb2
@@ -62,7 +62,7 @@ def test_jobs_are_counted_in_every_state_there_is():
 
 
 def test_of_each_job_is_told_what_rank_0_said_last_or_else_what_its_status_says():
-    found = told([cached("a", **RUNNING), cached("b", **RUNNING)], **{"uid-a": training(gain=0.4)})
+    found = told([cached("a", **RUNNING), cached("b", **RUNNING)], **{"uid-a": rank0_status(gain=0.4)})
     assert found["job_info", "team", "a", "Running", "0.01/all-gather"] == 1
     assert (found["job_step", "team", "a"], found["job_step", "team", "b"]) == (12, 7)
     assert found["job_loss", "team", "b"] == 0.5
@@ -79,7 +79,7 @@ def test_a_start_that_is_not_over_or_was_told_by_a_wrong_clock_took_no_time(cond
 
 def test_a_job_that_has_ended_waits_for_no_progress():
     ended = cached("a", **{**RUNNING, "state": "Succeeded"})
-    assert ("job_since_progress_seconds", "team", "a") not in told([ended], **{"uid-a": training()})
+    assert ("job_since_progress_seconds", "team", "a") not in told([ended], **{"uid-a": rank0_status()})
 
 
 def test_with_more_jobs_than_asked_for_none_has_series_of_its_own():

@@ -11,8 +11,8 @@ from trimtab_operator.rank0.sanitize import Rank0Status
 DISRUPTED = pod(0, phase="Failed", disruption=Problem("Disrupted", "drained"))
 CUT_OFF = pod(1, node="n", node_is_lost=True)
 WAITS_FOR_ITS_FIRST_STEP = {
-    "progress": Progress(stalled_seconds=1e6),
-    "training": Rank0Status(message="waiting for rank 1 of 2 to join"),
+    "progress": Progress(seconds_without_progress=1e6),
+    "rank0_status": Rank0Status(message="waiting for rank 1 of 2 to join"),
 }
 EVICTED = pod(1, phase="Failed", disruption=Problem("Disrupted", "worker 1 was taken away"), is_memory_eviction=True)
 

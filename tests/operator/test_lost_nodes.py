@@ -95,7 +95,7 @@ def test_a_failed_attempt_with_a_worker_on_a_lost_node_does_not_count(
     cluster.nodes = {"near": READY, **({} if node is None else {"far": node})}
     cluster.may_read_nodes = may_read_nodes
     restart = cluster.decide().restart
-    assert restart.counts is not is_disruption
+    assert restart.counts_toward_max_restarts is not is_disruption
     assert (restart.cause.reason == "NodeLost") is is_disruption
 
 

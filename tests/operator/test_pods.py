@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from trimtab_operator.decisions.pods import Pod, shrink
+from trimtab_operator.decisions.pods import Pod, trim_pod
 
 
 def raw(phase="Running", **status):
@@ -49,7 +49,7 @@ def ended(code, reason="Error", message="", at="2026-01-01T00:00:00Z", name="tra
 def test_a_worker_that_failed_before_its_first_step_says_so(container, says_so):
     whole = raw("Failed", containerStatuses=[container])
     shrunk = copy.deepcopy(whole)
-    shrink(shrunk)
+    trim_pod(shrunk)
     assert [Pod.read(each).has_no_step for each in (whole, shrunk)] == [says_so, says_so]
 
 
@@ -215,7 +215,7 @@ NETWORKED = {"type": "PodReadyToStartContainers", "status": "True"}
 def test_a_pod_of_which_nothing_has_begun_waits_for_its_volumes(phase, status, is_mounting):
     whole = raw(phase, **status)
     small = copy.deepcopy(whole)
-    shrink(small)
+    trim_pod(small)
     for each in (whole, small):
         assert (Pod.read(each).uid, Pod.read(each).is_mounting) == ("u", is_mounting)
 
@@ -234,7 +234,7 @@ def test_a_pod_that_is_deleted_says_where_it_is_and_when_it_should_end():
     pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
     pod["spec"]["nodeName"] = "far-away"
     shrunk = copy.deepcopy(pod)
-    shrink(shrunk)
+    trim_pod(shrunk)
     for each in (pod, shrunk):
         assert (Pod.read(each).node, Pod.read(each).to_end_by) == ("far-away", "2026-01-01T00:00:30Z")
 
@@ -262,7 +262,7 @@ def test_a_pod_that_no_job_made_has_no_owner():
 def test_a_pod_cut_down_tells_the_same_in_less():
     whole = raw("Failed", containerStatuses=[ended(1, message="words")])
     small = copy.deepcopy(whole)
-    shrink(small)
+    trim_pod(small)
     assert Pod.read(small) == Pod.read(whole)
     assert len(str(small)) < 0.8 * len(str(whole))
 

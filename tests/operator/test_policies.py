@@ -48,7 +48,7 @@ def test_suspension(asked, is_suspended, by_us, is_queued, wanted):
 def test_restarts_after_failures_end(policy, counted, limit):
     verdict = after_failure(CAUSE, policy, counted, limit)
     if policy == "OnFailure" and counted < limit:
-        assert verdict == Restart(CAUSE, counts=True)
+        assert verdict == Restart(CAUSE, counts_toward_max_restarts=True)
     else:
         assert isinstance(verdict, FailJob)
         assert "worker 0 failed" in verdict.message
@@ -58,7 +58,7 @@ def test_restarts_after_failures_end(policy, counted, limit):
 def test_disruptions_do_not_count_and_end_all_the_same(is_memory_eviction, disruptions, limit):
     verdict = after_disruption(CAUSE, is_memory_eviction, disruptions, limit)
     if disruptions < limit:
-        assert verdict == Restart(CAUSE, counts=False, is_memory_eviction=is_memory_eviction)
+        assert verdict == Restart(CAUSE, counts_toward_max_restarts=False, is_memory_eviction=is_memory_eviction)
     else:
         assert isinstance(verdict, FailJob)
         assert verdict.reason == "TooManyDisruptions"
@@ -118,10 +118,10 @@ def test_an_attempt_stalls_from_its_last_new_step_on_and_only_as_far_as_rank_0_w
         (5.0, 8, "Running", 5.0),  # nobody trains backwards
     ]:
         message = Rank0Status(state=state, step=step)
-        progress, last = progress.heard(last, message, seconds), message
-        assert (progress.stalled_seconds, progress.has_trained) == (stalled, step > 0)
+        progress, last = progress.on_message(last, message, seconds), message
+        assert (progress.seconds_without_progress, progress.has_trained) == (stalled, step > 0)
 
 
 def test_what_has_trained_has_trained_whatever_rank_0_says_later():
     runs, starts = Rank0Status(state="Running", step=1), Rank0Status(state="Starting", step=1)
-    assert Progress().heard(None, runs, 0.0).heard(runs, starts, 5.0).has_trained
+    assert Progress().on_message(None, runs, 0.0).on_message(runs, starts, 5.0).has_trained

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import pytest
-from fixtures import NOW, SETTINGS, UID, ago, job, training
+from fixtures import NOW, SETTINGS, UID, ago, job, rank0_status
 from kit.silent_training import SilentTraining
 from kubernetes.client import ApiClient, Configuration
 from trimtab_operator.children.job import child_job
@@ -196,11 +196,11 @@ class Says(SilentTraining):
         return self.message
 
 
-def reconciler(server, seen=Ended, training=None, clock=lambda: NOW):
+def reconciler(server, seen=Ended, rank0_status=None, clock=lambda: NOW):
     api = Api(ApiClient(Configuration(host=f"http://127.0.0.1:{server.server_port}")))
     cache = seen(server)
     server.job = lambda: cache.job("team", "digits")
-    return Reconciler(api, SETTINGS, cache, training or SilentTraining(), clock=clock)
+    return Reconciler(api, SETTINGS, cache, rank0_status or SilentTraining(), clock=clock)
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_a_figure_that_the_api_server_refuses_does_not_keep_the_end_of_a_job_fro
     """Whatever the boundary lets through: another version's definition may take less."""
     server = serve()
     server.figure_fault = (422, {"reason": "Invalid", "message": "status.plan.version: must be at most 7"})
-    reconciler(server, training=Says(training())).reconcile("team/digits")
+    reconciler(server, rank0_status=Says(rank0_status())).reconcile("team/digits")
     assert (server.status["state"], server.num_statuses) == ("Succeeded", 1)
     assert not {"plan", "network", "step", "loss"} & set(server.status)
     assert [reason for reason, _ in server.told] == ["Succeeded"]
@@ -412,11 +412,11 @@ def test_a_figure_that_the_api_server_refuses_does_not_keep_the_end_of_a_job_fro
 def test_a_rank_0_that_changes_its_plan_all_the_time_costs_few_writes_and_few_events(serve):
     """Ten minutes of a plan a second, and of a network that comes and goes; the job's end is told all the same."""
     server, now = serve(), [NOW]
-    rank0 = Says(training())
+    rank0 = Says(rank0_status())
     subject = reconciler(server, Running, rank0, clock=lambda: now[0])
     for second in range(600):
         now[0] = NOW + timedelta(seconds=second)
-        rank0.message = training(bandwidth=(1e9, 1e6)[second % 2], plan_version=second + 1)
+        rank0.message = rank0_status(bandwidth=(1e9, 1e6)[second % 2], plan_version=second + 1)
         subject.reconcile("team/digits")
     reasons = [reason for reason, _ in server.told]
     assert NEWS_WRITES < server.num_statuses <= NEWS_WRITES + 2 * 600 / 10 + 1

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from fixtures import NOW, STUCK, UID, after, ago, child, failed_pod, observed, pod, training
+from fixtures import NOW, STUCK, UID, after, ago, child, failed_pod, observed, pod, rank0_status
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.decisions.decide import Decision, TerminalState, decide
 from trimtab_operator.decisions.pods import Problem
@@ -23,7 +23,11 @@ from trimtab_operator.status.throttle import seconds_to_write
         ({"child": child(ready=1)}, "Starting", "1 of 2 workers are ready"),
         ({"child": child(ready=1), "pods": (STUCK,)}, "Starting", "1 of 2 workers are ready; worker 1 cannot start"),
         ({"child": child(ready=2)}, "Running", "2 workers train"),
-        ({"child": child(ready=2), "silence": "rank 0 is silent"}, "Running", "2 workers train; rank 0 is silent"),
+        (
+            {"child": child(ready=2), "unreachable_reason": "rank 0 is silent"},
+            "Running",
+            "2 workers train; rank 0 is silent",
+        ),
         ({"child": child(active=1, succeeded=1), "status": {"state": "Running"}}, "Running", "2 workers train"),
         ({"child": child(active=2), "status": {"state": "Running"}}, "Running", "2 workers train"),
         ({"child": None, "status": {"state": "Running"}}, "Starting", "0 of 2 workers are ready"),
@@ -50,10 +54,10 @@ def test_state_and_message(known, state, message):
 
 
 def test_what_rank_0_says_while_it_trains_stands_in_the_message():
-    late = training(message="rank 1 comes 0.3 s after the others in 95% of the steps")
+    late = rank0_status(message="rank 1 comes 0.3 s after the others in 95% of the steps")
     known = {"child": child(active=2, ready=2)}
-    assert after(training=late, **known).message.startswith("2 workers train; rank 1 comes 0.3 s after the others")
-    assert after(training=training(), **known).message == "2 workers train"
+    assert after(rank0_status=late, **known).message.startswith("2 workers train; rank 1 comes 0.3 s after the others")
+    assert after(rank0_status=rank0_status(), **known).message == "2 workers train"
 
 
 def starting(message=""):
@@ -67,12 +71,12 @@ WAITS = "waiting for ranks 2 and 3 of 4 to join"
 @pytest.mark.parametrize(
     ("known", "status", "reason", "message"),
     [
-        ({"training": starting(WAITS)}, "False", "WaitingForTraining", f"no step is done yet: {WAITS}"),
-        ({"training": starting()}, "False", "WaitingForTraining", "no step is done yet: rank 0 does not say why"),
+        ({"rank0_status": starting(WAITS)}, "False", "WaitingForTraining", f"no step is done yet: {WAITS}"),
+        ({"rank0_status": starting()}, "False", "WaitingForTraining", "no step is done yet: rank 0 does not say why"),
         ({}, "False", "WaitingForTraining", "no step is done yet: rank 0 has not reported"),
-        ({"silence": "no route"}, "Unknown", "Rank0Silent", "whether they train is not known: no route"),
+        ({"unreachable_reason": "no route"}, "Unknown", "Rank0Silent", "whether they train is not known: no route"),
         (
-            {"training": starting(WAITS), "silence": "gone"},
+            {"rank0_status": starting(WAITS), "unreachable_reason": "gone"},
             "False",
             "WaitingForTraining",
             f"no step is done yet: {WAITS}",
@@ -88,15 +92,15 @@ def test_a_job_whose_workers_are_ready_runs_when_rank_0_has_said_that_steps_are_
     assert first.condition("Started").status == "True", "every worker has been ready"
     again = after(**{**ready, "child": child(attempt=1, ready=2), "status": {"restarts": 1}})
     assert (again.state, again.message) == ("Restarting", first.message)
-    trains = after(child=child(active=2, ready=2), training=training(), status=first.model_dump(by_alias=True))
+    trains = after(child=child(active=2, ready=2), rank0_status=rank0_status(), status=first.model_dump(by_alias=True))
     assert (trains.state, trains.condition("Ready").status, trains.message) == ("Running", "True", "2 workers train")
     assert [each.reason for each in events(first, trains)] == ["Running", "PlanChanged"]
 
 
 def test_that_ranks_start_is_no_event_and_that_nobody_knows_is_one():
     before, ready = after(child=child()), {"child": child(ready=2), "progress": Progress()}
-    assert list(events(before, after(**ready, training=starting()))) == []
-    assert [each.reason for each in events(before, after(**ready, silence="no route"))] == ["Rank0Silent"]
+    assert list(events(before, after(**ready, rank0_status=starting()))) == []
+    assert [each.reason for each in events(before, after(**ready, unreachable_reason="no route"))] == ["Rank0Silent"]
 
 
 def test_a_job_that_ran_runs_for_the_next_operator_until_it_hears_otherwise():
@@ -108,7 +112,7 @@ def test_a_job_that_ran_runs_for_the_next_operator_until_it_hears_otherwise():
 
 def test_workers_that_are_waited_for_are_named():
     pods = [pod(n, is_ready=n not in (1, 3)) for n in range(4)]
-    known = {"spec": {"workers": 4}, "pods": pods, "progress": Progress(), "training": starting("joining")}
+    known = {"spec": {"workers": 4}, "pods": pods, "progress": Progress(), "rank0_status": starting("joining")}
     assert after(child=child(ready=2), **known).message == "2 of 4 workers are ready; waiting for workers 1, 3"
     assert after(child=child(ready=3), **known).message == "3 of 4 workers are ready", (
         "the Job knows of another already"
@@ -335,53 +339,57 @@ def test_a_job_that_resumes_and_is_blocked_has_resumed_all_the_same():
 
 
 def test_training_is_told_in_units_that_humans_write():
-    status = after(child=child(ready=2), training=training())
+    status = after(child=child(ready=2), rank0_status=rank0_status())
     assert (status.step, status.loss, status.step_time) == (12, 0.123457, "120ms")
     assert (status.plan.ratio, status.plan.collective, status.plan.adopted_at_step) == ("0.01", "all-gather", 7)
     assert (status.network.latency, status.network.bandwidth) == ("5ms", "1Gbps")
 
 
 def test_progress_is_told_from_when_the_last_step_was_heard():
-    first = after(child=child(ready=2), training=training(gain=0.76543))
+    first = after(child=child(ready=2), rank0_status=rank0_status(gain=0.76543))
     assert (first.gain, first.last_progress_time) == (0.765, write_time(NOW))
     later = NOW + timedelta(seconds=40)
     known = {"child": child(ready=2), "status": first.model_dump(by_alias=True), "now": later}
-    assert after(training=training(), **known).last_progress_time == write_time(NOW), "no step further"
-    assert after(training=training(step=13), **known).last_progress_time == write_time(later)
-    assert after(child=child(ready=2), training=training(step=0)).last_progress_time is None, "no step is done yet"
+    assert after(rank0_status=rank0_status(), **known).last_progress_time == write_time(NOW), "no step further"
+    assert after(rank0_status=rank0_status(step=13), **known).last_progress_time == write_time(later)
+    assert after(child=child(ready=2), rank0_status=rank0_status(step=0)).last_progress_time is None, (
+        "no step is done yet"
+    )
 
 
 def test_figures_stay_when_rank_0_is_silent():
-    told = after(child=child(ready=2), training=training())
+    told = after(child=child(ready=2), rank0_status=rank0_status())
     silent = after(child=child(is_complete=True), status=told.model_dump(by_alias=True))
     assert (silent.step, silent.plan) == (12, told.plan)
 
 
 def test_a_network_whose_bandwidth_is_not_yet_known_is_not_shown():
-    assert after(training=training(bandwidth=0)).network is None
+    assert after(rank0_status=rank0_status(bandwidth=0)).network is None
 
 
 def test_a_network_at_a_tenth_of_its_best_is_degraded_and_an_event_says_so():
-    good = after(child=child(ready=2), training=training())
-    bad = after(child=child(ready=2), training=training(bandwidth=12.5e6), status=good.model_dump(by_alias=True))
+    good = after(child=child(ready=2), rank0_status=rank0_status())
+    bad = after(
+        child=child(ready=2), rank0_status=rank0_status(bandwidth=12.5e6), status=good.model_dump(by_alias=True)
+    )
     assert good.condition("NetworkDegraded").status == "False"
     assert bad.condition("NetworkDegraded").status == "True"
     (event,) = events(good, bad)
     assert (event.kind, event.reason) == ("Warning", "NetworkDegraded")
     assert event.message == "the slowest link carries 100Mbps, the best of late is 1Gbps"
-    again = after(child=child(ready=2), training=training(), status=bad.model_dump(by_alias=True))
+    again = after(child=child(ready=2), rank0_status=rank0_status(), status=bad.model_dump(by_alias=True))
     assert [each.reason for each in events(bad, again)] == ["NetworkRecovered"]
 
 
 def test_a_final_status_never_changes():
     done = after(child=child(is_complete=True))
-    seen = observed(child=None, status=done.model_dump(by_alias=True), training=training())
+    seen = observed(child=None, status=done.model_dump(by_alias=True), rank0_status=rank0_status())
     assert report(seen, decide(seen)) == done
 
 
 def test_an_edit_of_a_finished_job_has_been_seen_and_changes_nothing_else():
     done = after(child=child(is_complete=True))
-    edited = after(child=None, status=done.model_dump(by_alias=True), generation=2, training=training())
+    edited = after(child=None, status=done.model_dump(by_alias=True), generation=2, rank0_status=rank0_status())
     assert edited == done.model_copy(update={"observed_generation": 2})
     assert seconds_to_write(done, edited, NOW, 60.0) == 0.0
     assert list(events(done, edited)) == []
@@ -395,9 +403,9 @@ def test_a_finished_job_whose_time_is_up_is_not_written_to_any_more():
 
 
 def test_the_last_figures_are_those_that_rank_0_said_at_the_end():
-    running = after(child=child(ready=2), training=training()).model_dump(by_alias=True)
-    last = training(step=132, loss=0.01, state=status_pb2.STATE_SUCCEEDED)
-    ended = after(child=child(is_complete=True), status=running, training=last)
+    running = after(child=child(ready=2), rank0_status=rank0_status()).model_dump(by_alias=True)
+    last = rank0_status(step=132, loss=0.01, state=status_pb2.STATE_SUCCEEDED)
+    ended = after(child=child(is_complete=True), status=running, rank0_status=last)
     assert (ended.state, ended.step, ended.loss) == ("Succeeded", 132, 0.01)
 
 
@@ -409,7 +417,7 @@ def test_what_blocks_a_job_is_a_condition():
 
 
 def test_a_job_that_can_no_longer_be_read_stays_as_it_was_and_says_why_and_what_to_do():
-    ran = after(child=child(ready=2), training=training())
+    ran = after(child=child(ready=2), rank0_status=rank0_status())
     status = unreadable(ran, "spec.workers: '0': must be at least 1", 2, NOW)
     ready = status.condition("Ready")
     assert (ready.status, ready.reason, ready.observed_generation) == ("Unknown", "UnreadableSpec", 2)
@@ -450,6 +458,6 @@ def test_long_words_lose_their_middle_and_not_the_remedy_wherever_they_are_told(
 
 def test_an_outcome_is_a_condition_with_its_reason():
     seen = replace(observed(), child=None)
-    status = report(seen, Decision(outcome=TerminalState("Failed", "InvalidTemplate", "spec.template: no")))
+    status = report(seen, Decision(terminal_state=TerminalState("Failed", "InvalidTemplate", "spec.template: no")))
     assert (status.state, status.condition("Failed").reason) == ("Failed", "InvalidTemplate")
     assert status.completion_time == ago(0)

@@ -13,7 +13,7 @@ from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_operator.children.secret import issue_certificates
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.rank0 import client as training_status
-from trimtab_operator.rank0.client import NEWS_RECONCILES, TrainingStatus
+from trimtab_operator.rank0.client import NEWS_RECONCILES, Rank0Client
 
 SUCCEEDED = status_pb2.STATE_SUCCEEDED
 
@@ -56,9 +56,7 @@ def hearing(certificates, rank0):
     """What the operator knows of training, its news, and rank 0, where it is heard."""
     news = SimpleQueue()
     with serve(certificates, rank0) as address:
-        status = TrainingStatus(
-            lambda namespace, name: certificates, news.put, lambda namespace, name, batch_job: address
-        )
+        status = Rank0Client(lambda namespace, name: certificates, news.put, lambda namespace, name, batch_job: address)
         status.start()
         yield status, news
         status.stop()
@@ -149,7 +147,7 @@ def test_a_job_without_certificates_does_not_keep_the_others_from_being_heard(ce
     news = SimpleQueue()
     found = {"bad": None, "digits": certificates}
     with serve(certificates, rank0) as address:
-        status = TrainingStatus(lambda _, name: found[name], news.put, lambda *_: address)
+        status = Rank0Client(lambda _, name: found[name], news.put, lambda *_: address)
         status.start()
         status.follow(observed(spec={"name": "bad"}, child=child(ready=2, owner_uid="bad-uid"), uid="bad-uid"))
         status.follow(observed(child=child(ready=2)))
@@ -166,15 +164,15 @@ def test_a_rank_0_that_cannot_be_heard_for_long_is_told_with_the_cause_until_it_
     news = SimpleQueue()
     known = {"certificates": issue_certificates("digits", "team", NOW)}  # of another authority than rank 0's
     with serve(certificates, rank0) as address:
-        status = TrainingStatus(lambda *_: known["certificates"], news.put, lambda *_: address)
+        status = Rank0Client(lambda *_: known["certificates"], news.put, lambda *_: address)
         status.start()
         status.follow(observed(child=child(ready=2)))
         assert news.get(timeout=30) == "team/digits"
-        assert status.silence(UID).startswith("rank 0 has not reported for 0 s: ")
-        assert address.rsplit(":")[-1] in status.silence(UID), "where it was looked for"
+        assert status.unreachable_reason(UID).startswith("rank 0 has not reported for 0 s: ")
+        assert address.rsplit(":")[-1] in status.unreachable_reason(UID), "where it was looked for"
         known["certificates"] = certificates
         say(rank0, news, step=12)
-        assert (status.silence(UID), status.latest(UID).step) == ("", 12)
+        assert (status.unreachable_reason(UID), status.latest(UID).step) == ("", 12)
         status.stop()
         rank0.says.put(None)
 
@@ -182,11 +180,11 @@ def test_a_rank_0_that_cannot_be_heard_for_long_is_told_with_the_cause_until_it_
 def test_a_job_whose_certificates_are_gone_says_so(rank0, monkeypatch):
     monkeypatch.setattr(training_status, "SILENT_SECONDS", 0.0)
     news = SimpleQueue()
-    status = TrainingStatus(lambda *_: None, news.put, lambda *_: "localhost:1")
+    status = Rank0Client(lambda *_: None, news.put, lambda *_: "localhost:1")
     status.start()
     status.follow(observed(child=child(ready=2)))
     assert news.get(timeout=30) == "team/digits"
-    assert status.silence(UID).endswith("is not there, or does not hold what the operator put there")
+    assert status.unreachable_reason(UID).endswith("is not there, or does not hold what the operator put there")
     status.stop()
 
 
@@ -199,7 +197,7 @@ def test_a_rank_0_that_cannot_be_heard_does_not_have_its_certificates_read_each_
         attempts.put("one more")
         return "localhost:1"
 
-    status = TrainingStatus(lambda *_: read.append("once") or certificates, lambda _: None, address)
+    status = Rank0Client(lambda *_: read.append("once") or certificates, lambda _: None, address)
     status.start()
     status.follow(observed(child=child(ready=2)))
     for _ in range(2 * 9):  # the address is asked for twice an attempt: to call it, and to tell of it
@@ -213,11 +211,11 @@ def test_a_rank_0_that_takes_a_while_to_start_is_not_complained_of(certificates,
     news = SimpleQueue()
     addresses = iter(["localhost:1"])
     with serve(certificates, rank0) as address:
-        status = TrainingStatus(lambda *_: certificates, news.put, lambda *_: next(addresses, address))
+        status = Rank0Client(lambda *_: certificates, news.put, lambda *_: next(addresses, address))
         status.start()
         status.follow(observed(child=child(ready=2)))
         say(rank0, news, step=1)
-        assert status.silence(UID) == ""
+        assert status.unreachable_reason(UID) == ""
         assert news.empty()
         status.stop()
         rank0.says.put(None)
@@ -230,10 +228,10 @@ def test_a_message_that_is_too_long_is_not_read_and_the_user_is_told_why(hearing
     status.follow(observed(child=child(ready=2)))
     say(rank0, news, plan=status_pb2.Plan(version=1, reason=70_000 * "x"))
     assert status.latest(UID) is None
-    assert "larger than max" in status.silence(UID)
+    assert "larger than max" in status.unreachable_reason(UID)
     rank0.says.put(None)
     say(rank0, news, step=12)
-    assert (status.latest(UID).step, status.silence(UID)) == (12, "")
+    assert (status.latest(UID).step, status.unreachable_reason(UID)) == (12, "")
 
 
 def test_a_rank_0_that_floods_is_looked_at_no_more_than_its_share_and_others_are_heard(certificates, monkeypatch):
@@ -241,7 +239,7 @@ def test_a_rank_0_that_floods_is_looked_at_no_more_than_its_share_and_others_are
     floods, digits, news = Rank0(), Rank0(), SimpleQueue()
     with serve(certificates, floods) as of_floods, serve(certificates, digits) as of_digits:
         addresses = {"floods": of_floods, "digits": of_digits}
-        status = TrainingStatus(lambda *_: certificates, news.put, lambda _, name, batch_job: addresses[name])
+        status = Rank0Client(lambda *_: certificates, news.put, lambda _, name, batch_job: addresses[name])
         status.start()
         for version in range(50):
             floods.says.put(status_pb2.Status(plan=status_pb2.Plan(version=version)))
@@ -263,7 +261,7 @@ def test_how_far_an_attempt_has_got_is_kept_and_a_suspension_begins_it_anew(hear
     say(rank0, news, step=12, state=status_pb2.STATE_RUNNING)
     assert status.progress(UID) == Progress(has_trained=True)
     say(rank0, news, step=12, state=status_pb2.STATE_RUNNING)
-    assert status.progress(UID).stalled_seconds > 0
+    assert status.progress(UID).seconds_without_progress > 0
     status.follow(observed(child=child(is_suspended=True, ready=2)))
     assert (status.latest(UID), status.progress(UID)) == (None, Progress())
 
@@ -275,12 +273,12 @@ def test_a_rank_0_whose_pod_is_not_there_yet_is_not_complained_of(certificates, 
     now = [0.0]
     monkeypatch.setattr(training_status, "time", SimpleNamespace(monotonic=lambda: now[0]))
     attempts = SimpleQueue()
-    status = TrainingStatus(lambda *_: certificates, lambda _: None, lambda *_: attempts.put("one") or "localhost:1")
+    status = Rank0Client(lambda *_: certificates, lambda _: None, lambda *_: attempts.put("one") or "localhost:1")
     status.start()
     for _ in range(3):
         now[0] += 59.0
         status.follow(observed(child=child(ready=1)))
         for _ in range(4):
             attempts.get(timeout=30)
-        assert status.silence(UID) == ""
+        assert status.unreachable_reason(UID) == ""
     status.stop()

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from kit.examples import examples
-from trimtab_operator.kube.work_queue import FIRST_DELAY, LONGEST_DELAY, SHARE, WorkQueue
+from trimtab_operator.kube.work_queue import FIRST_DELAY, KEYS_PER_NORMAL, LONGEST_DELAY, WorkQueue
 
 KEYS = st.sampled_from(["a/a", "a/b", "b/a"])
 
@@ -110,12 +110,12 @@ def test_urgent_keys_come_first_and_each_once():
 
 def test_urgent_keys_do_not_keep_the_others_waiting_for_ever():
     queue = WorkQueue()
-    for number in range(2 * SHARE):
+    for number in range(2 * KEYS_PER_NORMAL):
         queue.add(f"urgent-{number}", urgent=True)
     queue.add("a")
     queue.add("b")
-    came = [queue.get() for _ in range(2 * SHARE)]
-    assert [came.index("a"), came.index("b")] == [SHARE - 1, 2 * SHARE - 1]
+    came = [queue.get() for _ in range(2 * KEYS_PER_NORMAL)]
+    assert [came.index("a"), came.index("b")] == [KEYS_PER_NORMAL - 1, 2 * KEYS_PER_NORMAL - 1]
 
 
 def test_failures_come_back_later_and_later_until_one_success():

@@ -52,7 +52,7 @@ def register() -> None:
             "stripes:Stripes",
             family="stripes",
             cost=lambda M, c, N: catalogue.costs.ring_all_reduce(M * c, N),
-            why_not=lambda N: "is meant for at most 8 ranks; use all-gather" if N > 8 else None,
+            rank_count_error=lambda N: "is meant for at most 8 ranks; use all-gather" if N > 8 else None,
             shares_indices=True,
             pattern="ring",
         )

@@ -12,7 +12,7 @@ import pytest
 from kit.certificates import Authority
 from trimtab.status.server import TrainerStatus
 from trimtab_api.rpc.certificates import Certificates
-from trimtab_api.rpc.channels import explain, open_channel
+from trimtab_api.rpc.channels import format_grpc_error, open_channel
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
 #: Seconds: generous, because every other test may be running beside this one.
@@ -123,7 +123,7 @@ def test_with_certificates_it_serves_its_job_alone(serve, tmp_path):
     theirs = Certificates.read(Authority.new().issue(tmp_path / "stranger"))
     with open_channel(address, theirs) as channel, pytest.raises(grpc.RpcError) as caught:
         status_pb2_grpc.TrainerStatusStub(channel).GetStatus(status_pb2.GetStatusRequest(), timeout=PATIENCE)
-    assert explain(caught.value) == "the server's certificate is of another authority than this job's"
+    assert format_grpc_error(caught.value) == "the server's certificate is of another authority than this job's"
 
 
 def test_a_busy_port_is_one_line_and_exit_code_2(serve):

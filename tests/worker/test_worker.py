@@ -11,7 +11,7 @@ from kit.certificates import Authority
 from kit.run_processes import wait_until
 from trimtab.run_files.layout import RunDirectory
 from trimtab_api.names import MASTER_PORT, MONITOR_PORT
-from trimtab_api.steps_of_attempts import tells_of_no_step
+from trimtab_api.steps_of_attempts import failed_before_first_step
 
 pytestmark = pytest.mark.namespaces
 
@@ -177,7 +177,7 @@ def test_a_rank_that_fails_before_its_first_step_says_so(pods):
     code, _, errors = end(job.trainer(0, sys.executable, "-c", "raise ValueError('a torn checkpoint')"))
     assert code == 1
     assert errors.startswith("trimtab: rank 0 ended with exit code 1 before its first step; it last said")
-    assert tells_of_no_step(job.message)
+    assert failed_before_first_step(job.message)
 
 
 def test_a_pod_that_is_told_to_end_ends_its_ranks(pods):
@@ -204,7 +204,7 @@ def test_a_command_that_the_image_lacks_is_named(pods):
     told = "spec.template.spec.containers[trainer].command: 'pyton': no such program in this image"
     assert errors == f"trimtab: {told}\n"
     assert job.message == f"nothing was started: {told}"
-    assert tells_of_no_step(job.message)
+    assert failed_before_first_step(job.message)
 
 
 def test_outside_a_pod_it_says_what_to_use_instead(tmp_path):

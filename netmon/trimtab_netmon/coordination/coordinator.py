@@ -12,12 +12,12 @@ import time
 
 import grpc
 from trimtab_api.netmon.v1 import netmon_pb2
-from trimtab_api.rpc.channels import explain
+from trimtab_api.rpc.channels import format_grpc_error
 
 from trimtab_netmon.coordination.debug_state import DebugState
-from trimtab_netmon.coordination.link_estimates import CHANGE, ArrivalEvidence, BandwidthRecords, MaxAge
+from trimtab_netmon.coordination.link_estimates import CHANGE, BandwidthRecords, MaxAge, ReceiveRateEvidence
 from trimtab_netmon.coordination.link_tests import LinkTests
-from trimtab_netmon.coordination.merged_links import SILENCE, MergedLinks
+from trimtab_netmon.coordination.merged_links import MONITOR_TIMEOUT, MergedLinks
 from trimtab_netmon.coordination.probe_round import ProbeRound, RoundOutcome
 from trimtab_netmon.coordination.probe_schedule import Budget, Pair, ProbeInterval
 from trimtab_netmon.coordination.state_publisher import StatePublisher
@@ -70,14 +70,14 @@ class Coordinator:
             MaxAge.of(self._num_workers, settings.probe_interval, settings.probe_budget, settings.probe_bytes_per_day),
         )
         self._links = MergedLinks(self._num_workers, self._records)
-        self._arrivals = ArrivalEvidence(self._records)
+        self._receive_rates = ReceiveRateEvidence(self._records)
         self._tests = LinkTests(peers, self._records, self._budget, metrics, self._on_test_end)
         self._publisher = StatePublisher(published, self._num_workers)
         self._routine_ended_at = float("-inf")
         self._latency_at_round = 0.0
         self._wanted: asyncio.Future[RoundOutcome] | None = None
         """What callers of `measure_now` wait for; None when no round is under way or about to be."""
-        self._owed = ""
+        self._deferred_sweep_reason = ""
         """Why a round is due that the budget does not allow yet; empty when none is."""
         self._wake = asyncio.Event()
         self._has_news = asyncio.Event()
@@ -92,12 +92,12 @@ class Coordinator:
         """
         if self._wanted is None and time.monotonic() < self._routine_ended_at + self._calm:
             raise ProbeDeferredError("a routine test has just slowed a link: ask again if it stays slow")
-        done = await asyncio.shield(self._want(reason))
+        done = await asyncio.shield(self._request_sweep(reason))
         return converters.with_round(self._publisher.last, done.measured, done.not_measured)
 
-    def _want(self, reason: str) -> asyncio.Future[RoundOutcome]:
+    def _request_sweep(self, reason: str) -> asyncio.Future[RoundOutcome]:
         if self._wanted is None:
-            if not self._budget.allows_round(time.monotonic()):
+            if not self._budget.allows_sweep(time.monotonic()):
                 raise ProbeDeferredError(
                     "the probe budget is spent; the last measurements stand until it has recovered"
                 )
@@ -107,15 +107,15 @@ class Coordinator:
             self._wake.set()
         return self._wanted
 
-    def _want_when_affordable(self, reason: str) -> None:
+    def _request_sweep_when_budget_allows(self, reason: str) -> None:
         """Start a round now, or as soon as the budget has recovered; test links often again."""
         self._interval.reset()
         try:
-            self._want(reason)
+            self._request_sweep(reason)
         except ProbeDeferredError as error:
-            if not self._owed:
+            if not self._deferred_sweep_reason:
                 log.warning("%s", error)
-            self._owed = reason
+            self._deferred_sweep_reason = reason
             self._has_news.set()  # doubted measurements are stale while no test can follow
 
     def debug_state(self) -> DebugState:
@@ -155,14 +155,14 @@ class Coordinator:
                     self._absent.pop(worker, None)
                     self._links.keep_table(worker, converters.links_from_proto(table, worker, self._num_workers), now)
                     rate = converters.magnitude(table.received_bytes_per_second)
-                    if self._arrivals.flag_stale(worker, rate, self._links.states, now):
-                        self._want_when_affordable(
+                    if self._receive_rates.flag_stale(worker, rate, self._links.states, now):
+                        self._request_sweep_when_budget_allows(
                             f"{rate:.3g} bytes/s arrive at worker {worker}, more than its links should carry"
                         )
                     self._has_news.set()
             except grpc.aio.AioRpcError as error:
                 since, _ = self._absent.get(worker, (time.monotonic(), ""))
-                self._absent[worker] = since, explain(error)
+                self._absent[worker] = since, format_grpc_error(error)
                 await asyncio.sleep(RETRY)
 
     @property
@@ -181,14 +181,14 @@ class Coordinator:
             self._publish()
             await asyncio.sleep(max(PUBLISH_INTERVAL, 3 * (time.monotonic() - begun)))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SILENCE / 3):
+                async with asyncio.timeout(MONITOR_TIMEOUT / 3):
                     await self._has_news.wait()
             self._has_news.clear()
 
     def _publish(self) -> None:
         """Merge all tables and results; publish if the summary has changed, or if a state is due."""
         now, before = time.monotonic(), self._links.summary
-        self._publisher.has_unpublished |= self._links.merge(now, is_affordable=not self._owed)
+        self._publisher.has_unpublished |= self._links.merge(now, is_affordable=not self._deferred_sweep_reason)
         is_news = self._links.summary.says_other_than(before) or bool(self._problem) != bool(
             self._publisher.last.problem
         )
@@ -201,15 +201,15 @@ class Coordinator:
         latency = self._links.summary.latency
         if self._latency_at_round > 0 and moved(self._latency_at_round, latency, CHANGE, LATE_ECHOES):
             self._latency_at_round = latency
-            self._records.doubt(self._records, time.monotonic())
-            self._want_when_affordable(f"latency is now {latency * 1e3:.3g} ms")
+            self._records.invalidate(self._records, time.monotonic())
+            self._request_sweep_when_budget_allows(f"latency is now {latency * 1e3:.3g} ms")
 
     # When links are tested -------------------------------------------------------------------------------------------
 
     async def _follow_probe_schedule(self) -> None:
         """Run a round at the start and whenever one is wanted, and a routine test whenever an interval has passed."""
         await self._wait_for_latencies()
-        self._want("nothing is known yet")
+        self._request_sweep("nothing is known yet")
         tested_at = time.monotonic()
         while True:
             try:
@@ -217,14 +217,14 @@ class Coordinator:
                     await self._wake.wait()
             except TimeoutError:
                 now = time.monotonic()
-                if not (self._owed and self._budget.allows_round(now)):
+                if not (self._deferred_sweep_reason and self._budget.allows_sweep(now)):
                     if now - tested_at >= self._interval.seconds:
                         tested_at = now
                         await self._routine()
                     continue
-                self._want(self._owed)
+                self._request_sweep(self._deferred_sweep_reason)
             self._wake.clear()
-            self._owed = ""
+            self._deferred_sweep_reason = ""
             await self._round()
 
     async def _wait_for_latencies(self) -> None:
@@ -255,7 +255,7 @@ class Coordinator:
 
     async def _routine(self) -> None:
         """Test the next link in turn, if the budget allows."""
-        pair = self._records.next_routine(self._is_testable)
+        pair = self._records.next_periodic(self._is_testable)
         if pair is None:
             return
         allows = self._budget.allows_recheck if self._records.is_suspect(pair) else self._budget.allows_periodic
@@ -268,10 +268,10 @@ class Coordinator:
 
     def _is_testable(self, pair: Pair) -> bool:
         """Whether a test may succeed; testing a host that does not answer would only delay others."""
-        return not self._links.states[pair].is_silent and self._records.may_be_tested(pair, time.monotonic())
+        return not self._links.states[pair].is_unreachable and self._records.may_be_tested(pair, time.monotonic())
 
     def _on_test_end(self, has_changed: bool) -> None:
         """Measure every worker once a test has shown that the network changed."""
         if has_changed:
-            self._want_when_affordable("the bandwidth of a link changed")
+            self._request_sweep_when_budget_allows("the bandwidth of a link changed")
         self._has_news.set()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from trimtab_api.throttling import Backoff
+
 from trimtab_netmon.coordination.probe_schedule import (
     BACKGROUND_REFILL_SHARE,
     TYPICAL_TEST,
@@ -18,12 +20,13 @@ from trimtab_netmon.links.measurements import LinkState, Measurement, moved
 #: Relative change of a link's bandwidth that supersedes all earlier measurements.
 CHANGE = 0.1
 #: Seconds for which a doubted measurement still counts, while its link is being tested anew.
-DOUBT_GRACE = 8.0
+SUSPECT_GRACE = 8.0
 #: Failures in a row after which a link's measurement is not to be trusted.
 FAILURES_TO_DISTRUST = 2
 #: Seconds until a link whose test failed is tested again; twice as long after each further failure.
 FIRST_PAUSE = 0.4
 LONGEST_PAUSE = 300.0
+_BACKOFF = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
 #: A measurement is too old after this many times the time in which every link can have its turn.
 CYCLES = 3.0
 #: No measurement is too old before it has this age [seconds].
@@ -65,7 +68,7 @@ class _Record:
     """When its last test began, good or not."""
     suspect_since: float = float("inf")
     """When the first evidence against its measurement was found; infinite: there is none."""
-    doubted_at: float = float("-inf")
+    last_evidence_at: float = float("-inf")
     """When the newest was."""
     failures: int = 0
     """In a row."""
@@ -78,13 +81,13 @@ class _Record:
     def is_suspect(self) -> bool:
         return self.suspect_since < float("inf")
 
-    def doubt(self, at: float) -> None:
-        """Note evidence found ``at`` that time; the grace of `DOUBT_GRACE` still counts from the first."""
-        self.suspect_since, self.doubted_at = min(self.suspect_since, at), max(self.doubted_at, at)
+    def invalidate(self, at: float) -> None:
+        """Note evidence found ``at`` that time; the grace of `SUSPECT_GRACE` still counts from the first."""
+        self.suspect_since, self.last_evidence_at = min(self.suspect_since, at), max(self.last_evidence_at, at)
 
-    def answer(self, begun: float) -> None:
+    def confirm(self, begun: float) -> None:
         """A good test has been made that began then: only evidence found since remains."""
-        self.suspect_since = self.doubted_at if self.doubted_at > begun else float("inf")
+        self.suspect_since = self.last_evidence_at if self.last_evidence_at > begun else float("inf")
 
 
 class BandwidthRecords:
@@ -115,7 +118,7 @@ class BandwidthRecords:
         age = now - record.tested_at
         has_failed = record.failures >= FAILURES_TO_DISTRUST
         is_outdated = record.tested_at < self.changed_at and not has_failed
-        is_contradicted = record.is_suspect and (not is_affordable or now - record.suspect_since > DOUBT_GRACE)
+        is_contradicted = record.is_suspect and (not is_affordable or now - record.suspect_since > SUSPECT_GRACE)
         is_stale = is_outdated or is_contradicted or has_failed or age > self._max_age.seconds(record.measurement.value)
         return replace(record.measurement, age=age, stale=is_stale, is_outdated=is_outdated)
 
@@ -134,12 +137,12 @@ class BandwidthRecords:
         if measurement.value < (1 - CHANGE) * estimate and (is_first or measurement.is_lower_bound):
             if record.pending_confirmation == 0:
                 record.pending_confirmation = measurement.value
-                record.doubt(begun)
+                record.invalidate(begun)
                 return False
             if measurement.is_lower_bound:
                 measurement = replace(measurement, value=max(measurement.value, record.pending_confirmation))
         record.measurement, record.tested_at, record.pending_confirmation = measurement, begun, 0.0
-        record.answer(begun)
+        record.confirm(begun)
         if is_first or estimate == 0 or not moved(estimate, measurement.value, CHANGE):
             return False
         if begun > self.changed_at:
@@ -151,18 +154,18 @@ class BandwidthRecords:
         """Note a test that could not run: the link is left alone for a while, longer after every failure."""
         record = self._records[pair]
         record.tried_at = begun
-        record.retry_at = now + min(FIRST_PAUSE * 2.0 ** min(record.failures, 30), LONGEST_PAUSE)
+        record.retry_at = now + _BACKOFF.delay(record.failures)
         record.failures += 1
 
     def is_suspect(self, pair: Pair) -> bool:
         """Whether evidence against a link's measurement waits for a test."""
         return self._records[pair].is_suspect
 
-    def doubt(self, pairs: Iterable[Pair], at: float) -> list[Pair]:
+    def invalidate(self, pairs: Iterable[Pair], at: float) -> list[Pair]:
         """Note evidence, found ``at`` that time, against links; returns those that were tested, but not since then."""
         doubted = [pair for pair in pairs if -float("inf") < self._records[pair].tested_at < at]
         for pair in doubted:
-            self._records[pair].doubt(at)
+            self._records[pair].invalidate(at)
         return doubted
 
     def revalidate(self, before: float) -> None:
@@ -172,7 +175,7 @@ class BandwidthRecords:
         whose own test was disturbed stays.
         """
         for record in self._records.values():
-            if record.pending_confirmation == 0 and record.doubted_at <= before:
+            if record.pending_confirmation == 0 and record.last_evidence_at <= before:
                 record.suspect_since = float("inf")
 
     def may_be_tested(self, pair: Pair, now: float) -> bool:
@@ -203,7 +206,7 @@ class BandwidthRecords:
         current = [each for each, record in tested.items() if record.tested_at >= self.changed_at]
         return expected(pair, {each: record.measurement.value for each, record in tested.items()}, current)
 
-    def next_routine(self, is_testable: Callable[[Pair], bool]) -> Pair | None:
+    def next_periodic(self, is_testable: Callable[[Pair], bool]) -> Pair | None:
         """The link whose turn it is: first doubted ones, then ones never tried, then the one tried longest ago."""
         return min(filter(is_testable, self._records), key=self._urgency, default=None)
 
@@ -218,7 +221,7 @@ MORE_ARRIVES = 1.25
 EVIDENCE_SPAN = 5.0
 
 
-class ArrivalEvidence:
+class ReceiveRateEvidence:
     """Compares received traffic with what links are believed to carry, and casts doubt on their records."""
 
     def __init__(self, records: BandwidthRecords) -> None:
@@ -238,7 +241,7 @@ class ArrivalEvidence:
             most = max(most, counted)
         if not 0 < MORE_ARRIVES * most < rate:
             return False
-        if not self._records.doubt(incoming, now - EVIDENCE_SPAN):
+        if not self._records.invalidate(incoming, now - EVIDENCE_SPAN):
             return False
         self._counted[worker] = (rate, self._records.changed_at)
         return True

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import grpc
 from trimtab_api.netmon.v1 import netmon_pb2
-from trimtab_api.rpc.channels import explain
+from trimtab_api.rpc.channels import format_grpc_error
 
 from trimtab_netmon.coordination.link_estimates import BandwidthRecords
 from trimtab_netmon.coordination.probe_schedule import Budget, Pair
@@ -87,7 +87,7 @@ class LinkTests:
         self._budget.spend(pair, seconds, self._records.expected(pair) * seconds, now)
         self._records.fail(pair, begun, now)
         self._metrics.failed_tests.labels(reason=reason).inc()
-        why = explain(error)
+        why = format_grpc_error(error)
         if reason != "resource_exhausted":  # that host is in another test
             self._failures_in_a_row += 1
             self._last_failure = why

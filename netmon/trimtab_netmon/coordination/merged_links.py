@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from trimtab_netmon.coordination.link_estimates import DOUBT_GRACE, BandwidthRecords
+from trimtab_netmon.coordination.link_estimates import SUSPECT_GRACE, BandwidthRecords
 from trimtab_netmon.coordination.probe_schedule import Pair
-from trimtab_netmon.links.measurements import LinkState, Summary, is_new, settle, summarize
+from trimtab_netmon.links.measurements import LinkState, Summary, apply_hysteresis, is_new, summarize
 
 #: Seconds of silence of a monitor after which its measurements are stale.
-SILENCE = 3.0
+MONITOR_TIMEOUT = 3.0
 
 
 class MergedLinks:
@@ -35,9 +35,12 @@ class MergedLinks:
 
         ``is_affordable``: the budget pays for the tests that are called for; doubted measurements are stale otherwise.
         """
-        settled = {pair: settle(state, self._current(pair, now, is_affordable)) for pair, state in self.states.items()}
+        settled = {
+            pair: apply_hysteresis(state, self._current(pair, now, is_affordable))
+            for pair, state in self.states.items()
+        }
         has_changed = any(is_new(self.states[pair], settled[pair]) for pair in settled)
-        is_settling = now - self._records.changed_at < DOUBT_GRACE and is_affordable
+        is_settling = now - self._records.changed_at < SUSPECT_GRACE and is_affordable
         self.states = settled
         self.summary = summarize(list(settled.values()), self._num_workers, self.summary, is_settling)
         return has_changed
@@ -49,7 +52,9 @@ class MergedLinks:
         bandwidth = self._records.measurement(pair, now, is_affordable=is_affordable)
         if link.latency.value == 0:
             return replace(link, bandwidth=bandwidth)
-        is_silent = link.is_silent or now - heard_at > SILENCE
-        latency = replace(link.latency, stale=link.latency.stale or is_silent, age=link.latency.age + now - heard_at)
-        bandwidth = replace(bandwidth, stale=bandwidth.stale or is_silent)
-        return replace(link, latency=latency, bandwidth=bandwidth, is_silent=is_silent)
+        is_unreachable = link.is_unreachable or now - heard_at > MONITOR_TIMEOUT
+        latency = replace(
+            link.latency, stale=link.latency.stale or is_unreachable, age=link.latency.age + now - heard_at
+        )
+        bandwidth = replace(bandwidth, stale=bandwidth.stale or is_unreachable)
+        return replace(link, latency=latency, bandwidth=bandwidth, is_unreachable=is_unreachable)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from trimtab_api.throttling import TokenBucket
 
 #: Seconds over which a host's budget is averaged.
 BUDGET_HORIZON = 600.0
@@ -98,35 +99,37 @@ def longest_interval(shortest: float, num_links: int) -> float:
     return max(shortest, min(shortest * MOST_DOUBLED, LONGEST_CYCLE / max(1, num_links)))
 
 
-@dataclass
-class TokenBucket:
-    """What one host may still spend on tests, in seconds or bytes; the balance grows with time up to ``full``."""
+class HostBudget(TokenBucket):
+    """What one host may still spend on tests, in seconds or bytes."""
 
-    rate: float
-    """What is added in a second."""
-    full: float
-    least: float
-    """What a test is taken to cost at least."""
-    updated_at: float
-    balance: float = field(init=False)
-    last: float = 0.0
-    """What the last test cost."""
+    def __init__(self, rate: float, capacity: float, least: float, now: float) -> None:
+        """Start full.
 
-    def __post_init__(self) -> None:
-        self.balance = self.full
-
-    def at(self, now: float) -> float:
-        """The balance at a later time."""
-        return min(self.full, self.balance + self.rate * (now - self.updated_at))
+        Args:
+            rate: Refill per second.
+            capacity: Most that is kept.
+            least: What a test is taken to cost at least.
+            now: Monotonic seconds.
+        """
+        super().__init__(capacity, rate, filled_at=now)
+        self._rate = rate
+        self._least = least
+        self._last_cost = 0.0
 
     def spend(self, cost: float, now: float) -> None:
         """Book a test; the balance may become negative."""
-        self.balance, self.updated_at, self.last = self.at(now) - cost, now, cost
+        super().spend(cost, now)
+        self._last_cost = cost
 
     def allows_periodic(self, now: float) -> bool:
-        """Whether half is left; or anything, if a part of what was added since the last test would have paid for it."""
-        has_rested = BACKGROUND_REFILL_SHARE * self.rate * (now - self.updated_at) > max(self.last, self.least)
-        return self.at(now) > self.full / 2 or (self.at(now) > 0 and has_rested)
+        """Return whether the host can pay for a periodic test.
+
+        Half of the capacity must be left, or anything if a part of what was added since the last test would have paid
+        for that test.
+        """
+        refilled = BACKGROUND_REFILL_SHARE * self._rate * (now - self.spent_at)
+        has_rested = refilled > max(self._last_cost, self._least)
+        return self.level(now) > self.capacity / 2 or (self.level(now) > 0 and has_rested)
 
 
 class Budget:
@@ -141,8 +144,8 @@ class Budget:
     """
 
     def __init__(self, num_workers: int, share: float, bytes_per_day: float, now: float) -> None:
-        self._seconds = [TokenBucket(share, share * BUDGET_HORIZON, TYPICAL_TEST, now) for _ in range(num_workers)]
-        self._bytes = [TokenBucket(refill_rate(bytes_per_day), bytes_per_day / 2, 0.0, now) for _ in range(num_workers)]
+        self._seconds = [HostBudget(share, share * BUDGET_HORIZON, TYPICAL_TEST, now) for _ in range(num_workers)]
+        self._bytes = [HostBudget(refill_rate(bytes_per_day), bytes_per_day / 2, 0.0, now) for _ in range(num_workers)]
 
     def spend(self, pair: Pair, seconds: float, num_bytes: float, now: float) -> None:
         """Book a test on both its hosts."""
@@ -150,28 +153,28 @@ class Budget:
             self._seconds[worker].spend(seconds, now)
             self._bytes[worker].spend(num_bytes, now)
 
-    def allows_round(self, now: float) -> bool:
+    def allows_sweep(self, now: float) -> bool:
         """Whether every host can pay for a round."""
-        return all(account.at(now) > 0 for account in (*self._seconds, *self._bytes))
+        return all(budget.level(now) > 0 for budget in (*self._seconds, *self._bytes))
 
     def allows_recheck(self, pair: Pair, now: float) -> bool:
         """Whether both hosts can pay for testing a link whose measurement is in doubt."""
-        return all(account.at(now) > 0 for account in self._accounts(pair))
+        return all(budget.level(now) > 0 for budget in self._accounts(pair))
 
     def allows_periodic(self, pair: Pair, now: float) -> bool:
         """Whether a routine test may be made: it leaves both hosts half of their budget, for when something changes.
 
         Below that half a few tests are made all the same; otherwise none would reach a host for five minutes.
         """
-        return all(account.allows_periodic(now) for account in self._accounts(pair))
+        return all(budget.allows_periodic(now) for budget in self._accounts(pair))
 
     @property
     def missing(self) -> tuple[tuple[float, float], ...]:
         """By host: seconds and bytes that its accounts lacked after the last test that was booked there."""
         accounts = zip(self._seconds, self._bytes, strict=True)
-        return tuple((seconds.full - seconds.balance, size.full - size.balance) for seconds, size in accounts)
+        return tuple((seconds.capacity - seconds.tokens, size.capacity - size.tokens) for seconds, size in accounts)
 
-    def _accounts(self, pair: Pair) -> list[TokenBucket]:
+    def _accounts(self, pair: Pair) -> list[HostBudget]:
         return [accounts[worker] for worker in pair for accounts in (self._seconds, self._bytes)]
 
 

@@ -50,4 +50,4 @@ class StatePublisher:
         state.problem = problem
         self._published_at, self.has_unpublished = time.monotonic(), False
         self._spacing = self._num_workers * state.ByteSize() / TELLING_RATE
-        self._published.set(state)
+        self._published.publish(state)

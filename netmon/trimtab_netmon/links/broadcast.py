@@ -1,4 +1,4 @@
-"""One value that changes, and those who follow it."""
+"""A value that changes, and its subscribers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ Value = TypeVar("Value")
 
 
 class Broadcast(Generic[Value]):
-    """The newest value; a slow follower misses values in between, never the newest. For one event loop."""
+    """The newest value; a slow subscriber misses values in between, never the newest. For one event loop."""
 
     def __init__(self, value: Value) -> None:
         self.value = value
         self._changed = asyncio.Event()
 
-    def set(self, value: Value) -> None:
-        """Replace the value and wake every follower."""
+    def publish(self, value: Value) -> None:
+        """Replace the value and wake every subscriber."""
         self.value = value
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def follow(self) -> AsyncIterator[Value]:
+    async def subscribe(self) -> AsyncIterator[Value]:
         """The value now, then each newer one."""
         while True:
             changed, value = self._changed, self.value

@@ -32,7 +32,7 @@ def link_to_proto(link: LinkState) -> netmon_pb2.Link:
         bandwidth=_measurement_to_proto(link.bandwidth),
         jitter_seconds=link.jitter,
         queueing_seconds=link.queueing,
-        silent=link.is_silent,
+        silent=link.is_unreachable,
     )
 
 
@@ -45,7 +45,7 @@ def links_from_proto(table: netmon_pb2.LinkTable, worker: int, num_workers: int)
             latency=_measurement_from_proto(link.latency),
             jitter=magnitude(link.jitter_seconds),
             queueing=magnitude(link.queueing_seconds),
-            is_silent=link.silent,
+            is_unreachable=link.silent,
         )
         for link in table.links
         if link.source == worker and link.target < num_workers and link.target != worker

@@ -62,7 +62,7 @@ class LinkState:
     """Seconds."""
     queueing: float = 0.0
     """Seconds."""
-    is_silent: bool = False
+    is_unreachable: bool = False
     """The target does not answer."""
 
 
@@ -94,7 +94,7 @@ def moved(old: float, new: float, share: float = MATERIAL_CHANGE, noise: float =
     return abs(new - old) > max(share * old, noise)
 
 
-def settle(published: LinkState, current: LinkState) -> LinkState:
+def apply_hysteresis(published: LinkState, current: LinkState) -> LinkState:
     """What to publish next: the current state, but a published measurement stays until it has moved materially."""
     return replace(
         current,

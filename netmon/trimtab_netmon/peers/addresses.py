@@ -17,14 +17,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from trimtab_api.rpc.addresses import absolute_name
+from trimtab_api.throttling import Backoff
 
 from trimtab_netmon.settings import Endpoint
 
 #: Seconds without an answer after which a peer's address is looked up again: a pod that comes back has another one.
 LOOK_UP_AFTER = 2.0
-#: Seconds between the first two lookups of a name; the delay doubles up to the longest.
-FIRST_DELAY = 1.0
-LONGEST_DELAY = 30.0
+#: Seconds between two lookups of a name.
+BACKOFF = Backoff(first=1.0, longest=30.0)
 #: Seconds between two checks whether a lookup is due.
 TICK = 0.1
 
@@ -41,16 +41,16 @@ async def look_up(name: str) -> list[str]:
 
 
 @dataclass
-class _Backoff:
+class _LookupSchedule:
     """When one name may be looked up again."""
 
     due_at: float = float("-inf")
-    delay: float = FIRST_DELAY
+    num_lookups: int = 0
 
     def defer(self, now: float) -> None:
-        """Wait for about the delay, and for twice as long next time."""
-        self.due_at = now + self.delay * random.uniform(0.5, 1.5)
-        self.delay = min(2 * self.delay, LONGEST_DELAY)
+        """Postpone the next lookup by about the delay, which grows each time."""
+        self.due_at = now + BACKOFF.delay(self.num_lookups) * random.uniform(0.5, 1.5)
+        self.num_lookups += 1
 
 
 class PeerAddresses:
@@ -84,7 +84,7 @@ class PeerAddresses:
         if is_literal(listen.host):
             self._literal[worker] = self._addresses[worker] = listen.loopback_or_host
         self._confirmed: dict[int, float] = {}
-        self._backoffs: dict[str, _Backoff] = {}
+        self._schedules: dict[str, _LookupSchedule] = {}
         self._listed: set[str] = set()
         """The addresses that the Service had last."""
 
@@ -130,7 +130,7 @@ class PeerAddresses:
         if self._service is not None and absent - {self._worker}:
             names.add(self._service)
             lookups.append(self._look_up_service(self._service))
-        self._backoffs = {name: backoff for name, backoff in self._backoffs.items() if name in names}
+        self._schedules = {name: schedule for name, schedule in self._schedules.items() if name in names}
         await asyncio.gather(*lookups)
 
     async def _look_up_service(self, service: str) -> None:
@@ -151,10 +151,10 @@ class PeerAddresses:
     async def _try(self, name: str) -> list[str] | None:
         """The addresses of a name; None if it is not due, or not known."""
         now = self._clock()
-        backoff = self._backoffs.setdefault(name, _Backoff())
-        if now < backoff.due_at:
+        schedule = self._schedules.setdefault(name, _LookupSchedule())
+        if now < schedule.due_at:
             return None
-        backoff.defer(now)
+        schedule.defer(now)
         try:
             return await self._lookup(name)
         except OSError:

@@ -7,16 +7,15 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import grpc
 from trimtab_api.netmon.v1 import netmon_pb2
 
-from trimtab_netmon.links.measurements import Method
 from trimtab_netmon.peers.channels import AddressUnknownError, Peers
 from trimtab_netmon.probing import iperf
+from trimtab_netmon.probing.attempt_results import BusyThread, Sent, TestResult
 from trimtab_netmon.probing.bandwidth import (
-    CONFIRM_AFTER,
     RATE_WINDOW,
     SAMPLE_INTERVAL,
     SETTLE_WINDOW,
@@ -27,10 +26,8 @@ from trimtab_netmon.probing.bandwidth import (
     flowing_in,
     has_risen,
     has_seen_enough,
-    is_lower_bound,
     is_more,
     is_over_time,
-    judge,
     under_way,
     was_held_down,
     was_starved,
@@ -55,84 +52,12 @@ from trimtab_netmon.settings import Settings
 
 log = logging.getLogger("trimtab_netmon")
 
-#: A thread that is on a processor for more than this share of the time can move no more data.
-BUSY_BEYOND = 0.9
 #: Seconds that both ends of one attempt take at most: to start, to send, and to end.
 CALL_LIMIT = START_PATIENCE + TEST_LIMIT + 2 * PATIENCE
 
 
 class BusyError(Exception):
     """This host, or the other, is in a test already."""
-
-
-_NATIVE = {Method.IPERF3: Method.NATIVE, Method.IPERF3_SHARED: Method.NATIVE_SHARED}
-
-
-class BusyThread:
-    """How busy the busiest thread of one end was while a test's data flowed."""
-
-    def __init__(self) -> None:
-        self._first: tuple[float, float] | None = None
-        self._last = 0.0, 0.0
-
-    def note(self, at: float, seconds: float) -> None:
-        """Note the processor seconds that the thread had spent by a moment; what has ended counts none."""
-        if seconds > 0:
-            self._first = self._first or (at, seconds)
-            self._last = at, seconds
-
-    @property
-    def was_always_busy(self) -> bool:
-        """It was on a processor for nearly all of a time that is long enough to tell."""
-        if self._first is None:
-            return False
-        elapsed, busy = (last - first for first, last in zip(self._first, self._last, strict=True))
-        return elapsed >= CONFIRM_AFTER and busy > BUSY_BEYOND * elapsed
-
-
-@dataclass(frozen=True)
-class Sent:
-    """One attempt of a test."""
-
-    rates: Rates
-    duration: float
-    """Seconds from its first data to its end."""
-    num_bytes: int
-    engine: Engine
-    was_outrun: bool = False
-    """A thread of iperf3 was busy all the time: the link may carry more than it can move."""
-
-
-@dataclass(frozen=True)
-class TestResult:
-    """What one test found."""
-
-    bandwidth: float
-    """Bytes per second."""
-    method: Method
-    duration: float
-    """Seconds from the test's first data to its end."""
-    is_lower_bound: bool
-    """The link may carry more."""
-    num_bytes: int
-    """Bytes that the test sent."""
-
-    @classmethod
-    def of(cls, sent: Sent, expected: float) -> TestResult:
-        """What a test says of a link that was ``expected`` to carry so many bytes per second."""
-        bandwidth, method = judge(sent.rates, expected)
-        if sent.engine is Engine.NATIVE:
-            method = _NATIVE[method]
-        bound = is_lower_bound(bandwidth, sent.rates, expected)
-        return cls(bandwidth, method, sent.duration, bound, sent.num_bytes)
-
-    def after(self, *earlier: Sent) -> TestResult:
-        """This result with what was spent before it."""
-        return replace(
-            self,
-            duration=self.duration + sum(each.duration for each in earlier),
-            num_bytes=self.num_bytes + sum(each.num_bytes for each in earlier),
-        )
 
 
 class Tester:

@@ -13,32 +13,26 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Iterator
-from pathlib import Path
 
 from trimtab_api.errors import UserError
 from trimtab_api.socket_buffers import largest_buffer
 
 from trimtab_netmon.probing.engines import NUM_STREAMS, PATIENCE, START_PATIENCE, SpoiledError, TestError, has_iperf3
+from trimtab_netmon.probing.proc_files import busiest_thread_seconds, connected_to, is_listening, transferred_bytes
 from trimtab_netmon.settings import Endpoint
 
 log = logging.getLogger("trimtab_netmon")
 
 #: Seconds between the rates that iperf3 reports.
 INTERVAL = 0.1
-#: More than a process reads to start (its libraries, configuration, and iperf3's own agreement with the client).
-_STARTUP_BYTES = 65536
 #: Seconds between two looks at who is connected.
 _LOOK_INTERVAL = 0.1
 #: Seconds before the second look whether a server listens; the later ones are further apart.
 _SHORTEST_PAUSE = 0.005
 #: The first version that a malformed message does not end (CVE-2024-53580).
 LEAST_ROBUST = (3, 18)
-#: States of a socket, as the kernel writes them.
-_ESTABLISHED, _LISTENING = "01", "0A"
 
 #: A child dies with its monitor, however that ends.
 _WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
@@ -113,7 +107,7 @@ class IperfServer:
         try:
             async with asyncio.timeout(START_PATIENCE):
                 pause = _SHORTEST_PAUSE
-                while not _is_listening(port):
+                while not is_listening(port):
                     if process.returncode is not None:
                         raise TestError(await _complaint(process))
                     await asyncio.sleep(pause)
@@ -134,12 +128,12 @@ class IperfServer:
     @property
     def num_bytes(self) -> int:
         """Bytes that it has received."""
-        return transferred_bytes(self._process)
+        return transferred_bytes(self._process.pid)
 
     @property
     def busiest_thread_seconds(self) -> float:
         """Processor seconds of its busiest thread."""
-        return busiest_thread_seconds(self._process)
+        return busiest_thread_seconds(self._process.pid)
 
     def require_good(self) -> None:
         """Raise `TestError` if it died, or anybody but the client is connected to it."""
@@ -194,7 +188,7 @@ class IperfClient:
     @property
     def busiest_thread_seconds(self) -> float:
         """Processor seconds of its busiest thread."""
-        return busiest_thread_seconds(self._process)
+        return busiest_thread_seconds(self._process.pid)
 
     async def stop(self) -> str:
         """End it; return what it said of errors, which may be those of being ended."""
@@ -233,41 +227,6 @@ async def stop(process: Process) -> str:
     return output.decode(errors="replace")
 
 
-async def finish(process: Process) -> str:
-    """Wait for a child that is about to end by itself; returns what it printed."""
-    try:
-        async with asyncio.timeout(PATIENCE):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        return await stop(process)
-    return output.decode(errors="replace")
-
-
-def transferred_bytes(process: Process) -> int:
-    """Bytes that a running server has read, or a client written; 0 once it has ended.
-
-    The kernel counts them as they happen; iperf3's own report comes when it is over.
-    """
-    try:
-        counts = dict(line.split(": ") for line in Path(f"/proc/{process.pid}/io").read_text().splitlines())
-    except OSError:
-        return 0
-    return max(0, int(counts["rchar"]) - _STARTUP_BYTES)
-
-
-def busiest_thread_seconds(process: Process) -> float:
-    """Processor seconds of the busiest thread of a running process; 0 once it has ended.
-
-    Before version 3.16 one thread of iperf3 moves all data; since then each stream has one of its own.
-    """
-    ticks = [0]
-    with contextlib.suppress(OSError):
-        for thread in Path(f"/proc/{process.pid}/task").iterdir():
-            fields = (thread / "stat").read_text().rpartition(")")[2].split()
-            ticks.append(int(fields[11]) + int(fields[12]))  # in user mode, and in the kernel
-    return max(ticks) / os.sysconf("SC_CLK_TCK")
-
-
 async def _complaint(process: Process) -> str:
     output, errors = await process.communicate()
     try:
@@ -283,30 +242,3 @@ def complaint(report: str) -> str:
     except ValueError:
         return report.strip()[:200]
     return "" if "terminated" in error else error
-
-
-def _is_listening(port: int) -> bool:
-    """Whether a socket of this network namespace listens on a TCP port."""
-    return any(state == _LISTENING for _, state in _sockets_at(port))
-
-
-def connected_to(port: int) -> set[str]:
-    """Return the IPv4 addresses that are connected to a TCP port of this network namespace."""
-    return {address for address, state in _sockets_at(port) if state == _ESTABLISHED}
-
-
-def _sockets_at(port: int) -> Iterator[tuple[str, str]]:
-    """The other end's address and the state of each socket at a local port."""
-    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
-        path = Path(table)
-        if not path.exists():
-            continue
-        for line in path.read_text().splitlines()[1:]:
-            _, local, remote, state, *_ = line.split()
-            if int(local.rsplit(":", 1)[1], 16) == port:
-                yield _address(remote.rsplit(":", 1)[0]), state
-
-
-def _address(words: str) -> str:
-    """An address as /proc writes it: hexadecimal words of the machine's byte order. The last one is an IPv4 address."""
-    return socket.inet_ntoa(int(words[-8:], 16).to_bytes(4, sys.byteorder))

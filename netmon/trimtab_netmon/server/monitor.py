@@ -14,7 +14,7 @@ import grpc.aio
 from trimtab_api.errors import UserError
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 from trimtab_api.rpc.certificates import Certificates
-from trimtab_api.rpc.channels import SERVER_OPTIONS, explain, listen
+from trimtab_api.rpc.channels import SERVER_OPTIONS, format_grpc_error, listen
 
 from trimtab_netmon.coordination.coordinator import Coordinator
 from trimtab_netmon.links import converters
@@ -45,9 +45,9 @@ HEARTBEAT = 1.0
 #: A latency that moved by this share is news.
 NEWS = 0.02
 #: Seconds without an echo after which a latency is stale.
-ECHO_SILENCE = 3.0
+ECHO_TIMEOUT = 3.0
 #: Seconds after which a latency is stale that no echo shows any more: the link never pauses, or its latency has risen.
-UNSEEN = 10.0
+LATENCY_TIMEOUT = 10.0
 #: Seconds over which received traffic is averaged, as evidence of what links carry.
 ARRIVALS_WINDOW = 1.0
 
@@ -140,7 +140,7 @@ class Monitor:
             now = time.monotonic()
             if now - written >= HEARTBEAT or any(map(_is_news, last, links)):
                 last, written = links, now
-                self._links.set(
+                self._links.publish(
                     netmon_pb2.LinkTable(
                         source=self._settings.worker,
                         links=[converters.link_to_proto(each) for each in links],
@@ -155,8 +155,8 @@ class Monitor:
             return LinkState(self._settings.worker, worker)
         heard_at, heard_at_unix = self._heard[worker]
         silence = time.monotonic() - heard_at
-        is_silent = silence > ECHO_SILENCE
-        is_stale = is_silent or estimate.age > UNSEEN
+        is_unreachable = silence > ECHO_TIMEOUT
+        is_stale = is_unreachable or estimate.age > LATENCY_TIMEOUT
         return LinkState(
             source=self._settings.worker,
             target=worker,
@@ -165,12 +165,12 @@ class Monitor:
             ),
             jitter=estimate.jitter,
             queueing=estimate.queueing,
-            is_silent=is_silent,
+            is_unreachable=is_unreachable,
         )
 
     async def _show(self) -> None:
         """Keep the metrics and the links' capacities up to date with the published state."""
-        async for state in self._published.follow():
+        async for state in self._published.subscribe():
             self._metrics.show(state)
             self._capacities = _capacities(state, self._settings.worker)
             mine = [each for each in state.links if self._settings.worker in (each.source, each.target)]
@@ -187,15 +187,15 @@ class Monitor:
             try:
                 async for message in self._peers.monitor(0).WatchNetworkState(request):
                     if (state := reader.merge(message)) is not None:
-                        self._published.set(state)
+                        self._published.publish(state)
             except grpc.aio.AioRpcError as error:
-                self._published.set(_gone_stale(self._published.value, explain(error)))
+                self._published.publish(_gone_stale(self._published.value, format_grpc_error(error)))
                 await asyncio.sleep(0.5)
 
 
 def _is_news(before: LinkState, after: LinkState) -> bool:
     """Whether a link's latency moved, or began or ceased to be stale."""
-    if (before.latency.stale, before.is_silent) != (after.latency.stale, after.is_silent):
+    if (before.latency.stale, before.is_unreachable) != (after.latency.stale, after.is_unreachable):
         return True
     return moved(before.latency.value, after.latency.value, NEWS)
 

@@ -46,7 +46,7 @@ class NetworkMonitor:
     ) -> AsyncIterator[netmon_pb2.NetworkState]:
         """The state, then every newer one, in parts where the reader can put them together."""
         sender = StateSender()
-        async for state in self._published.follow():
+        async for state in self._published.subscribe():
             yield sender.message(state, time.monotonic()) if request.accepts_partial else state
 
     async def MeasureNow(  # noqa: N802
@@ -83,7 +83,7 @@ class MonitorPeer:
         self, request: netmon_pb2.WatchLinksRequest, context: Context
     ) -> AsyncIterator[netmon_pb2.LinkTable]:
         """The latency of the links that leave this worker, as it changes."""
-        async for table in self._links.follow():
+        async for table in self._links.subscribe():
             yield table
 
     async def TestBandwidth(  # noqa: N802

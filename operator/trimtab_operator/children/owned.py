@@ -75,6 +75,6 @@ def name_conflict(kind: str, name: str, is_deleting: bool) -> str:
     return f"waits for the {kind} {name} to go: it belongs to something else; {remedy}"
 
 
-def spoilt(kind: str, name: str) -> str:
+def tampered(kind: str, name: str) -> str:
     """The message, with its remedy, where somebody replaced a child that cannot be written to."""
     return f"the {kind} {name} does not hold what the operator put there; delete it, and the operator makes another"

@@ -15,14 +15,14 @@ from trimtab_operator.decisions.pods import Problem
 from trimtab_operator.decisions.policies.progress import TIMEOUTS, progress_deadline
 from trimtab_operator.decisions.policies.restart import (
     LONGEST_WAIT,
-    Backoff,
     FailJob,
     Restart,
+    RestartBackoff,
     after_disruption,
     after_failure,
     evicted_again,
     is_fault_of_the_job,
-    pace,
+    restart_backoff,
     without_a_step,
 )
 from trimtab_operator.decisions.policies.timers import (
@@ -87,9 +87,9 @@ class Decision:
     """The Job to delete, where ``action`` deletes one."""
     awaits_cause: bool = False
     """Whether the attempt is over and what caused it will be known soon: until then the status stays as it is."""
-    outcome: TerminalState | None = None
+    terminal_state: TerminalState | None = None
     restart: Restart | None = None
-    pace: Backoff | None = None
+    backoff: RestartBackoff | None = None
     """How soon the attempt after ``restart`` may follow it; set with it."""
     restarts_without_step: int | None = None
     """The last restarts in a row that failed before their first step; None: as before."""
@@ -111,7 +111,7 @@ def decide(observed: ObservedState) -> Decision:
     left = seconds_to_deadline(spec.active_deadline_seconds, parse_time(status.start_time), observed.now)
     if left is not None and left <= 0 and not (child is not None and child.is_complete):
         message = f"ran longer than spec.activeDeadlineSeconds ({spec.active_deadline_seconds} s)"
-        return Decision(outcome=TerminalState("Failed", "DeadlineExceeded", message))
+        return Decision(terminal_state=TerminalState("Failed", "DeadlineExceeded", message))
 
     if child is None:
         obsolete = next((each for each in observed.earlier_children if not each.is_deleting), None)
@@ -133,7 +133,9 @@ def decide(observed: ObservedState) -> Decision:
         return Decision(Action.LABEL_CHILD, requeue_after_seconds=left)
 
     if child.is_complete:
-        return Decision(outcome=TerminalState("Succeeded", "Completed", f"all {spec.workers} workers ended well"))
+        return Decision(
+            terminal_state=TerminalState("Succeeded", "Completed", f"all {spec.workers} workers ended well")
+        )
     deleted = None
     if child.is_begun and not child.is_suspended:
         deleted = deleted_by_hand(observed.pods, spec.processes_per_worker, child.started_at)
@@ -146,12 +148,12 @@ def decide(observed: ObservedState) -> Decision:
         num_without_step = _restarts_without_step(loss, observed)
         verdict = _after_loss(loss, observed, num_without_step)
         if isinstance(verdict, FailJob):
-            outcome = TerminalState("Failed", verdict.reason, verdict.message)
-            return Decision(outcome=outcome, restarts_without_step=num_without_step)
+            terminal_state = TerminalState("Failed", verdict.reason, verdict.message)
+            return Decision(terminal_state=terminal_state, restarts_without_step=num_without_step)
         lasted = _seconds_since(observed.now, status.start_time, status.last_restart_time)
         return Decision(
             restart=verdict,
-            pace=pace(status.restarts_in_a_row, lasted),
+            backoff=restart_backoff(status.restarts_in_a_row, lasted),
             restarts_without_step=num_without_step,
             requeue_after_seconds=0.0,
         )
@@ -179,7 +181,7 @@ def _restarts_without_step(loss: WorkerFailure, observed: ObservedState) -> int:
 
 
 def _is_disruption(loss: WorkerFailure, observed: ObservedState) -> bool:
-    return loss.disrupted and not is_fault_of_the_job(
+    return loss.is_disruption and not is_fault_of_the_job(
         loss.is_memory_eviction, observed.status.memory_evictions_in_a_row
     )
 
@@ -193,7 +195,7 @@ def _after_loss(loss: WorkerFailure, observed: ObservedState, num_without_step: 
     spec, status = observed.job.spec, observed.status
     if _is_disruption(loss, observed):
         return after_disruption(loss.cause, loss.is_memory_eviction, status.disruptions, spec.max_disruptions)
-    cause = evicted_again(loss.cause) if loss.disrupted else loss.cause
+    cause = evicted_again(loss.cause) if loss.is_disruption else loss.cause
     counted = status.restarts - status.disruptions
     verdict = after_failure(cause, spec.restart_policy, counted, spec.max_restarts, loss.is_memory_eviction)
     if isinstance(verdict, Restart) and num_without_step >= MOST_WITHOUT_STEP:
@@ -215,19 +217,21 @@ def _stall(observed: ObservedState) -> WorkerFailure | None:
     """Ranks that have got no further for too long, and who is missing as far as rank 0 or the pods say."""
     spec, progress = observed.job.spec, observed.progress
     deadline = progress_deadline(spec.progress_deadline_seconds, spec.communication.timeout, progress.has_trained)
-    if observed.training is None or observed.training.is_final:  # nothing is known, or the last step was the last
+    if (
+        observed.rank0_status is None or observed.rank0_status.is_final
+    ):  # nothing is known, or the last step was the last
         return None
-    if deadline is None or progress.stalled_seconds < deadline:
+    if deadline is None or progress.seconds_without_progress < deadline:
         return None
     by = "spec.progressDeadlineSeconds"
     if spec.progress_deadline_seconds is None:
         by = f"{TIMEOUTS} times spec.communication.timeout; {by} sets another"
-    last = f"no new step after step {observed.training.step}" if progress.has_trained else "no first step"
+    last = f"no new step after step {observed.rank0_status.step}" if progress.has_trained else "no first step"
     unready = sorted(pod.worker for pod in observed.pods if pod.is_unready)
     missing = f"worker {unready[0]} is not ready" if unready else ""
-    said = f"rank 0 last said: {observed.training.message}" if observed.training.message else ""
+    said = f"rank 0 last said: {observed.rank0_status.message}" if observed.rank0_status.message else ""
     message = "; ".join(filter(None, (f"{last} for {deadline:g} s ({by})", missing, said)))
-    return lost_node(observed.pods) or WorkerFailure(Problem(STALLED, message), disrupted=False)
+    return lost_node(observed.pods) or WorkerFailure(Problem(STALLED, message), is_disruption=False)
 
 
 def _while_ending(left: float | None) -> Decision:

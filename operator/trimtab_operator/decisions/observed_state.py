@@ -104,9 +104,9 @@ class ObservedState:
 
     By their owner, not by their labels.
     """
-    training: Rank0Status | None
+    rank0_status: Rank0Status | None
     """What rank 0 says, if it says anything."""
-    silence: str
+    unreachable_reason: str
     """Why rank 0 has not been heard for long; empty if it has."""
     now: datetime
     earlier_children: tuple[Child, ...] = ()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Self
 
-from trimtab_api.steps_of_attempts import tells_of_no_step
+from trimtab_api.steps_of_attempts import failed_before_first_step
 from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER
 
 from trimtab_operator.kube.labels import COMPLETION_INDEX, JOB_NAME
@@ -112,7 +112,7 @@ class Pod:
         )
 
 
-def shrink(pod: Object) -> None:
+def trim_pod(pod: Object) -> None:
     """Cut a pod down, in place, to what `Pod.read` reads."""
     metadata, status = pod["metadata"], pod.get("status", {})
     labels = metadata.get("labels", {})
@@ -175,7 +175,9 @@ def _has_no_step(failed: Object) -> bool:
     """Whether the trainer's container says so, or its command could not be started."""
     ended = failed["state"]["terminated"]
     words = (ended.get("message") or "").strip()
-    return failed["name"] == TRAINER_CONTAINER and (ended.get("reason") in _NOT_STARTED or tells_of_no_step(words))
+    return failed["name"] == TRAINER_CONTAINER and (
+        ended.get("reason") in _NOT_STARTED or failed_before_first_step(words)
+    )
 
 
 def _first_failed_container(status: Object) -> Object | None:

@@ -18,7 +18,7 @@ _UNKNOWN_CAUSE = "a node may be away, or a readiness probe fails"
 _MOST_NAMED = 4
 
 
-def obstacle_of(observed: ObservedState, state: State) -> Problem | None:
+def find_blocking_reason(observed: ObservedState, state: State) -> Problem | None:
     """What keeps this attempt's workers from starting; first of all that the Job cannot make pods."""
     child = observed.own_child
     if state in ("Suspended", "Running"):

@@ -98,11 +98,11 @@ class Api:
         self,
         resource: Resource,
         namespace: str | None,
-        shrink: Callable[[Object], None] = lambda _: None,
+        trim: Callable[[Object], None] = lambda _: None,
         **query: str | int,
     ) -> Object:
-        """A page of a collection, as the API server says it, each of its items cut down in place by ``shrink``."""
-        return decode_page(self.send("GET", resource.path(namespace), query=query).decode(), shrink)
+        """A page of a collection, as the API server says it, each of its items cut down in place by ``trim``."""
+        return decode_page(self.send("GET", resource.path(namespace), query=query).decode(), trim)
 
     def watch(
         self, resource: Resource, namespace: str | None, read_timeout: float, **query: str | int

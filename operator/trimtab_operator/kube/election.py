@@ -34,7 +34,10 @@ _log = logging.getLogger(__name__)
 
 
 class Election:
-    """Calls ``lead`` once when elected; calls ``lost`` when leadership is gone, after which nothing may be written."""
+    """Calls ``on_started_leading`` once when elected, and ``on_stopped_leading`` when leadership is gone.
+
+    After that nothing may be written.
+    """
 
     def __init__(
         self,
@@ -42,8 +45,8 @@ class Election:
         namespace: str,
         name: str,
         identity: str,
-        lead: Callable[[], None],
-        lost: Callable[[], None],
+        on_started_leading: Callable[[], None],
+        on_stopped_leading: Callable[[], None],
     ) -> None:
         logging.getLogger("leaderelection").setLevel(logging.WARNING)  # it reports every renewal
         self._lock = Lock(client, name, namespace, identity)
@@ -53,11 +56,11 @@ class Election:
                 lease_duration=LEASE_SECONDS,
                 renew_deadline=RENEW_DEADLINE_SECONDS,
                 retry_period=RETRY_SECONDS,
-                onstarted_leading=lead,
-                onstopped_leading=lost,
+                onstarted_leading=on_started_leading,
+                onstopped_leading=on_stopped_leading,
             )
         )
-        self._lost = lost
+        self._on_stopped_leading = on_stopped_leading
         self._thread = threading.Thread(target=self._election.run, name="election", daemon=True)
 
     def start(self) -> None:
@@ -73,7 +76,7 @@ class Election:
             seconds = self._lock.seconds_left()
         if seconds is not None:
             _log.error("the lease was not renewed for %d s", RENEW_DEADLINE_SECONDS)
-            self._lost()
+            self._on_stopped_leading()
 
     @property
     def is_alive(self) -> bool:

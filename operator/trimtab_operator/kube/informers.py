@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kubernetes.informer import ADDED, DELETED, MODIFIED, SharedInformer
+from trimtab_api.throttling import Backoff
 
 from trimtab_operator.kube.api import Api, RefusedError, Unreachable, as_api_exception
 from trimtab_operator.kube.pages import PAGE_SIZE
@@ -23,13 +24,14 @@ STUCK_SECONDS = 180.0
 
 logging.getLogger("kubernetes.informer.informer").addFilter(lambda record: _in_one_line(record))
 
-_LONGEST_WAIT = 10.0
+#: Seconds between two attempts while the API server refuses or cannot be reached.
+_BACKOFF = Backoff(first=0.25, longest=10.0)
 
 
 class Informer:
     """A cache of one collection, kept up to date by a thread.
 
-    ``shrink`` cuts an object down to what its readers need, in place, before they see it: a cache holds thousands.
+    ``trim`` cuts an object down to what its readers need, in place, before they see it: a cache holds thousands.
     ``changed`` is called with each object that was added or changed, ``removed`` with each that is gone.
     """
 
@@ -38,18 +40,18 @@ class Informer:
         api: Api,
         resource: Resource,
         namespace: str | None,
-        shrink: Callable[[Object], None],
+        trim: Callable[[Object], None],
         changed: Callable[[Object], None],
         removed: Callable[[Object], None],
         label_selector: str | None = None,
     ) -> None:
         self.resource = resource
-        self._collection = _Collection(api, resource, namespace, shrink)
+        self._collection = _Collection(api, resource, namespace, trim)
         self._informer = SharedInformer(self._collection.list, label_selector=label_selector)
         for kind in (ADDED, MODIFIED, DELETED, "BOOKMARK"):
-            self._informer.add_event_handler(kind, self._collection.note)
+            self._informer.add_event_handler(kind, self._collection.record_version)
         for kind in (ADDED, MODIFIED):
-            self._informer.add_event_handler(kind, shrink)
+            self._informer.add_event_handler(kind, trim)
             self._informer.add_event_handler(kind, changed)
         self._informer.add_event_handler(DELETED, removed)
 
@@ -62,9 +64,9 @@ class Informer:
         self._collection.stopped.set()
         self._informer.stop()
 
-    def wait_until_listed(self, timeout: float) -> bool:
+    def wait_until_synced(self, timeout: float) -> bool:
         """Wait until the cache holds the first whole list; whether it did in time [seconds]."""
-        return self._collection.listed.wait(timeout)
+        return self._collection.synced.wait(timeout)
 
     def get(self, namespace: str, name: str) -> Object | None:
         """The cached object; None if there is none."""
@@ -93,16 +95,16 @@ class _Collection:
     once more for that, a third of the operator's processor time. To prevent it, `list` must not say what it returns.
     """
 
-    def __init__(self, api: Api, resource: Resource, namespace: str | None, shrink: Callable[[Object], None]) -> None:
+    def __init__(self, api: Api, resource: Resource, namespace: str | None, trim: Callable[[Object], None]) -> None:
         self._api = api
         self._resource = resource
         self._namespace = namespace
-        self._shrink = shrink
+        self._trim = trim
         self._failures = 0
         self._version = ""
         self._watches = False
         self.progress_at = self.turned_at = time.monotonic()
-        self.listed = threading.Event()
+        self.synced = threading.Event()
         self.stopped = threading.Event()
 
     def list(self, watch: bool = False, _preload_content: bool = True, **query: Any) -> Any:
@@ -121,14 +123,14 @@ class _Collection:
         self.progress_at = time.monotonic()
         return answer
 
-    def note(self, seen: Object) -> None:
+    def record_version(self, seen: Object) -> None:
         """Keep the version of a watched object, to resume from it; a listed object is older than its list."""
         self.progress_at = time.monotonic()
         if self._watches:
             self._version = seen["metadata"]["resourceVersion"]
 
     def _watch(self, resource_version: str, label_selector: str | None = None) -> Any:
-        self.listed.set()  # the official client has by now put the list into its cache, and called the handlers
+        self.synced.set()  # the official client has by now put the list into its cache, and called the handlers
         self._watches = True
         query = _query(resourceVersion=self._version, labelSelector=label_selector)
         query |= {"timeoutSeconds": WATCH_SECONDS, "allowWatchBookmarks": "true"}
@@ -145,7 +147,7 @@ class _Collection:
     def _pages(self, label_selector: str | None) -> Iterator[Object]:
         query = _query(labelSelector=label_selector, limit=PAGE_SIZE)
         while True:
-            page = self._api.list(self._resource, self._namespace, self._shrink, **query)
+            page = self._api.list(self._resource, self._namespace, self._trim, **query)
             yield page
             if not page["metadata"].get("continue"):
                 return
@@ -153,8 +155,8 @@ class _Collection:
 
     def _pause(self) -> None:
         """Wait, twice as long each time, before the caller is told of a failure: it tries again at once."""
-        self.stopped.wait(min(_LONGEST_WAIT, 0.25 * 2**self._failures))
-        self._failures = min(self._failures + 1, 10)
+        self.stopped.wait(_BACKOFF.delay(self._failures))
+        self._failures += 1
 
 
 def _query(**parameters: str | int | None) -> dict[str, str | int]:

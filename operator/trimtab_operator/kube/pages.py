@@ -17,8 +17,8 @@ PAGE_SIZE = 25
 _DECODER = json.JSONDecoder()
 
 
-def decode_page(text: str, shrink: Callable[[Object], None]) -> Object:
-    """Decode a list answer, and apply ``shrink`` to each item, in place, before the next item is decoded.
+def decode_page(text: str, trim: Callable[[Object], None]) -> Object:
+    """Decode a list answer, and apply ``trim`` to each item, in place, before the next item is decoded.
 
     Raises:
         ValueError: if the text is no JSON object.
@@ -29,17 +29,17 @@ def decode_page(text: str, shrink: Callable[[Object], None]) -> Object:
         name = cursor.value()
         cursor.expect(":")
         if name == "items" and cursor.takes("["):
-            page[name] = list(_items(cursor, shrink))
+            page[name] = list(_items(cursor, trim))
         else:
             page[name] = cursor.value()
         cursor.takes(",")
     return page
 
 
-def _items(cursor: _Cursor, shrink: Callable[[Object], None]) -> Iterator[Object]:
+def _items(cursor: _Cursor, trim: Callable[[Object], None]) -> Iterator[Object]:
     while not cursor.takes("]"):
         item = cursor.value()
-        shrink(item)
+        trim(item)
         yield item
         cursor.takes(",")
 

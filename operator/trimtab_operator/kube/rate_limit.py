@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from trimtab_api.throttling import TokenBucket
+
 
 class RateLimit:
     """Hands out turns: so many a second on average, and up to ``burst`` at once. Many threads may call it."""
@@ -17,20 +19,16 @@ class RateLimit:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._per_second = per_second
-        self._burst = burst
         self._clock, self._sleep = clock, sleep
         self._lock = threading.Lock()
-        self._turns = float(burst)
-        """Turns that are left; less than zero: so many callers wait."""
-        self._counted_at = clock()
+        self._turns = TokenBucket(burst, per_second, filled_at=clock())
+        """Fewer than none are left while callers wait."""
 
     def wait(self) -> None:
         """Wait for a turn; callers get theirs in the order in which they ask."""
         with self._lock:
             now = self._clock()
-            self._turns = min(self._burst, self._turns + (now - self._counted_at) * self._per_second) - 1.0
-            self._counted_at = now
-            seconds = -self._turns / self._per_second
+            self._turns.spend(1, now)
+            seconds = self._turns.seconds_to_level(0, now)
         if seconds > 0:
             self._sleep(seconds)

@@ -11,11 +11,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+from trimtab_api.throttling import Backoff
+
 #: Seconds before the first repetition of what failed; doubled each time, up to the longest.
 FIRST_DELAY = 0.25
 LONGEST_DELAY = 60.0
+_BACKOFF = Backoff(FIRST_DELAY, LONGEST_DELAY)
 #: Of so many keys handed out one is of those that are not urgent, if any waits: they get on, however many are urgent.
-SHARE = 8
+KEYS_PER_NORMAL = 8
 
 
 class _Line:
@@ -114,7 +117,7 @@ class WorkQueue:
             if self._opened_at is None:
                 self._opened_at = self._clock()
             while not self._closed:
-                self._promote()
+                self._move_due()
                 if self._ready or self._urgent:
                     key = self._take()
                     self._held[key] = False
@@ -133,7 +136,7 @@ class WorkQueue:
         with self._changed:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
-            delay: float = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(failures, 20))
+            delay = _BACKOFF.delay(failures)
             self._release(key)
         self.add_later(key, delay)
         return delay
@@ -147,7 +150,7 @@ class WorkQueue:
     def __len__(self) -> int:
         """Keys that could be handed out now."""
         with self._changed:
-            self._promote()
+            self._move_due()
             return len(self._ready) + len(self._urgent)
 
     @property
@@ -161,7 +164,7 @@ class WorkQueue:
 
     def _take(self) -> str:
         """The key to hand out next."""
-        urgent = bool(self._urgent) and (not self._ready or self._urgent_in_a_row < SHARE - 1)
+        urgent = bool(self._urgent) and (not self._ready or self._urgent_in_a_row < KEYS_PER_NORMAL - 1)
         self._urgent_in_a_row = self._urgent_in_a_row + 1 if urgent else 0
         return (self._urgent if urgent else self._ready).take()
 
@@ -179,7 +182,7 @@ class WorkQueue:
             self._add(key)
             self._changed.notify()
 
-    def _promote(self) -> None:
+    def _move_due(self) -> None:
         now = self._clock()
         while self._later and self._later[0][0] <= now:
             due, key = heapq.heappop(self._later)

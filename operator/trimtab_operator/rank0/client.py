@@ -19,14 +19,14 @@ from typing import cast
 import grpc.aio
 from trimtab_api.names import TRAINER_STATUS_PORT, worker_host
 from trimtab_api.rpc.certificates import Certificates
-from trimtab_api.rpc.channels import explain, open_async_channel
+from trimtab_api.rpc.channels import format_grpc_error, open_async_channel
+from trimtab_api.throttling import Backoff, TokenBucket
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
 from trimtab_operator.decisions.observed_state import Child, ObservedState
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.resources import object_key
 from trimtab_operator.kube.text import on_one_line, truncate
-from trimtab_operator.kube.token_bucket import TokenBucket
 from trimtab_operator.rank0.sanitize import MAX_MESSAGE_BYTES, Rank0Status
 
 #: Seconds between two statuses of a job that has no other plan or state.
@@ -68,9 +68,9 @@ class _Followed:
     name: str
     child_uid: str
     child_name: str
-    heard_at: float
+    last_message_at: float
     """When its last message came, or when it was first followed (monotonic clock)."""
-    silence: str = ""
+    unreachable_reason: str = ""
     """Why no message has come for long; empty while messages come."""
     latest: Rank0Status | None = None
     progress: Progress = field(default_factory=Progress)
@@ -79,10 +79,12 @@ class _Followed:
     is_ready: bool = True
     """Whether there is a worker that could answer."""
     watch: Future[None] | None = None
-    reconciles: TokenBucket = field(default_factory=lambda: TokenBucket(NEWS_RECONCILES, SECONDS_PER_NEWS_RECONCILE))
+    reconciles: TokenBucket = field(
+        default_factory=lambda: TokenBucket(NEWS_RECONCILES, 1, period=SECONDS_PER_NEWS_RECONCILE)
+    )
 
 
-class TrainingStatus:
+class Rank0Client:
     """Reads the status of the jobs it follows; ``changed`` is called with ``namespace/name`` when a job has news."""
 
     def __init__(
@@ -131,7 +133,7 @@ class TrainingStatus:
             followed = self._followed.get(uid)
             if followed is None or followed.latest is None:
                 return None
-            return followed.progress.stalled_seconds + time.monotonic() - followed.heard_at
+            return followed.progress.seconds_without_progress + time.monotonic() - followed.last_message_at
 
     @property
     def num_streams(self) -> int:
@@ -139,11 +141,11 @@ class TrainingStatus:
         with self._lock:
             return sum(each.watch is not None and not each.watch.done() for each in self._followed.values())
 
-    def silence(self, uid: str) -> str:
+    def unreachable_reason(self, uid: str) -> str:
         """Why no message has come for `SILENT_SECONDS` though every worker is ready; empty if one has."""
         with self._lock:
             followed = self._followed.get(uid)
-            return followed.silence if followed else ""
+            return followed.unreachable_reason if followed else ""
 
     def follow(self, observed: ObservedState) -> None:
         """Watch from now on if workers of the job are ready.
@@ -164,7 +166,10 @@ class TrainingStatus:
                 return
             followed.is_ready = child.ready > 0
             if followed.latest is None and child.ready < observed.job.spec.workers:
-                followed.heard_at, followed.silence = time.monotonic(), ""  # worker 0 may be one that is missing
+                followed.last_message_at, followed.unreachable_reason = (
+                    time.monotonic(),
+                    "",
+                )  # worker 0 may be one that is missing
             ended = followed.watch is None or followed.watch.done()
             told_all = followed.latest is not None and followed.latest.is_final
             if followed.is_ready and ended and not told_all:
@@ -203,22 +208,22 @@ class TrainingStatus:
 
         It ends early once no worker is ready: there is then no rank 0 to answer.
         """
-        in_vain, heard_at = 0, followed.heard_at
+        in_vain, last_message_at = 0, followed.last_message_at
         while followed.is_ready:
             if in_vain % _ATTEMPTS_BY_CERTIFICATES == 0:
                 followed.certificates = None
             try:
-                if await self._hear(uid, followed):
+                if await self._read_stream(uid, followed):
                     return
             except grpc.aio.AioRpcError as error:  # rank 0 is starting or ending; the pods tell which
-                self._note_silence(followed, f"{self._address_of(followed)}: {explain(error)}")
+                self._note_unreachable(followed, f"{self._address_of(followed)}: {format_grpc_error(error)}")
             except Exception:  # must not end the watches of other jobs
                 _log.exception("rank 0 of %s/%s could not be heard", followed.namespace, followed.name)
-            in_vain = in_vain + 1 if followed.heard_at == heard_at else 0
-            heard_at = followed.heard_at
-            await asyncio.sleep(min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 1.5 ** min(max(0, in_vain - 1), 10)))
+            in_vain = in_vain + 1 if followed.last_message_at == last_message_at else 0
+            last_message_at = followed.last_message_at
+            await asyncio.sleep(Backoff(RETRY_SECONDS, LONGEST_RETRY_SECONDS, factor=1.5).delay(max(0, in_vain - 1)))
 
-    async def _hear(self, uid: str, followed: _Followed) -> bool:
+    async def _read_stream(self, uid: str, followed: _Followed) -> bool:
         """Read one stream of statuses; whether the last was final. Raises AioRpcError where the connection broke.
 
         Each message costs a reconcile, so the stream is read only as fast as the job may cause one. Flow control holds
@@ -227,7 +232,7 @@ class TrainingStatus:
         if followed.certificates is None:
             followed.certificates = await asyncio.to_thread(self._fetch, followed.namespace, followed.name)
         if followed.certificates is None:
-            self._note_silence(
+            self._note_unreachable(
                 followed, "the Secret with its certificates is not there, or does not hold what the operator put there"
             )
             return False
@@ -238,15 +243,17 @@ class TrainingStatus:
             stub = cast("status_pb2_grpc.TrainerStatusAsyncStub", status_pb2_grpc.TrainerStatusStub(channel))
             async for said in stub.WatchStatus(request):
                 while not followed.reconciles.take(time.monotonic()):
-                    await asyncio.sleep(followed.reconciles.seconds_to_token(time.monotonic()))
+                    await asyncio.sleep(followed.reconciles.seconds_to_level(1, time.monotonic()))
                 message = Rank0Status.read(said)
                 with self._lock:
                     if self._followed.get(uid) is not followed:
                         return True
                     now = time.monotonic()
-                    followed.progress = followed.progress.heard(followed.latest, message, now - followed.heard_at)
+                    followed.progress = followed.progress.on_message(
+                        followed.latest, message, now - followed.last_message_at
+                    )
                     followed.latest = message
-                    followed.heard_at, followed.silence = now, ""
+                    followed.last_message_at, followed.unreachable_reason = now, ""
                 is_final = message.is_final
                 self._changed(object_key(followed.namespace, followed.name))
         return is_final
@@ -254,13 +261,13 @@ class TrainingStatus:
     def _address_of(self, followed: _Followed) -> str:
         return self._address(followed.namespace, followed.name, followed.child_name)
 
-    def _note_silence(self, followed: _Followed, why: str) -> None:
+    def _note_unreachable(self, followed: _Followed, why: str) -> None:
         """Keep the reason why no message comes, and tell it, once none has come for `SILENT_SECONDS`."""
         with self._lock:
-            if followed.silence or time.monotonic() - followed.heard_at < SILENT_SECONDS:
+            if followed.unreachable_reason or time.monotonic() - followed.last_message_at < SILENT_SECONDS:
                 return
             cause = truncate(on_one_line(why), _LONGEST_CAUSE)
-            followed.silence = f"rank 0 has not reported for {SILENT_SECONDS:g} s: {cause}"
+            followed.unreachable_reason = f"rank 0 has not reported for {SILENT_SECONDS:g} s: {cause}"
         self._changed(object_key(followed.namespace, followed.name))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab_operator.children.network_policy import network_policy
-from trimtab_operator.children.owned import name_conflict, spoilt
+from trimtab_operator.children.owned import name_conflict, tampered
 from trimtab_operator.children.secret import is_intact, secret
 from trimtab_operator.children.service import service
 from trimtab_operator.decisions.observed_state import ObservedState
@@ -26,13 +26,13 @@ def sync_children(api: Api, observed: ObservedState, settings: Settings) -> str 
         network_policy(job, namespace, uid, settings),
         secret(job, namespace, uid, observed.now),
     ):
-        blocking_reason = _ensure(api, manifest, uid, is_new=observed.status.observed_generation == 0)
+        blocking_reason = _sync(api, manifest, uid, is_new=observed.status.observed_generation == 0)
         if blocking_reason:
             return blocking_reason
     return None
 
 
-def _ensure(api: Api, manifest: Object, uid: str, is_new: bool) -> str | None:
+def _sync(api: Api, manifest: Object, uid: str, is_new: bool) -> str | None:
     resource, metadata = resource_of(manifest), manifest["metadata"]
     present = None if is_new else api.get(resource, metadata["namespace"], metadata["name"])
     if present is None:
@@ -50,5 +50,5 @@ def _ensure(api: Api, manifest: Object, uid: str, is_new: bool) -> str | None:
     if not present.get("immutable"):
         api.apply(resource, manifest)
     elif not is_intact(present):  # the Secret alone is immutable
-        return spoilt(resource.kind, metadata["name"])
+        return tampered(resource.kind, metadata["name"])
     return None

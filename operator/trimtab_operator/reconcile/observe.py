@@ -46,7 +46,7 @@ class Cache(Protocol):
         ...
 
 
-class Training(Protocol):
+class Rank0Statuses(Protocol):
     """What rank 0 of each job reports."""
 
     def latest(self, uid: str) -> Rank0Status | None:
@@ -57,7 +57,7 @@ class Training(Protocol):
         """How far it has got in this attempt."""
         ...
 
-    def silence(self, uid: str) -> str:
+    def unreachable_reason(self, uid: str) -> str:
         """Why rank 0 has not been heard for long; empty while it is heard."""
         ...
 
@@ -77,15 +77,15 @@ class Observer:
         self,
         api: Api,
         cache: Cache,
-        training: Training,
-        refused_pods: PodCreationErrors,
+        rank0: Rank0Statuses,
+        pod_creation_errors: PodCreationErrors,
         clock: Callable[[], datetime],
         is_outdated: Callable[[str, Object], bool],
     ) -> None:
         """``is_outdated``: whether a copy of the job of that key is from before its status was last written."""
-        self._api, self._cache, self._training = api, cache, training
+        self._api, self._cache, self._rank0 = api, cache, rank0
         self._nodes = Nodes(api)
-        self._refused_pods, self._clock, self._is_outdated = refused_pods, clock, is_outdated
+        self._pod_creation_errors, self._clock, self._is_outdated = pod_creation_errors, clock, is_outdated
 
     def get(self, namespace: str, name: str) -> Object | None:
         """The job as last seen; asked for anew where that is from before the status was last written.
@@ -126,14 +126,14 @@ class Observer:
             pods=tuple(each for each in pods if child is not None and each.owner_uid == child.uid),
             stale_pods=tuple(each for each in pods if child is None and not each.has_ended and not each.node_is_lost),
             earlier_children=tuple(earlier),
-            training=self._training.latest(uid),
-            silence=self._training.silence(uid),
+            rank0_status=self._rank0.latest(uid),
+            unreachable_reason=self._rank0.unreachable_reason(uid),
             now=self._clock(),
-            progress=self._training.progress(uid),
+            progress=self._rank0.progress(uid),
         )
-        refusal = self._refused_pods.why(observed)
+        refusal = self._pod_creation_errors.why(observed)
         return replace(
-            observed, refusal=refusal, missing_pods_seconds=self._refused_pods.missing_pods_seconds(observed)
+            observed, refusal=refusal, missing_pods_seconds=self._pod_creation_errors.missing_pods_seconds(observed)
         )
 
     def _jobs(self, resource: Object, restarts: int) -> list[Object]:

@@ -23,7 +23,7 @@ from trimtab_operator.kube.events import EventRecorder
 from trimtab_operator.kube.labels import OPERATOR, SUSPENDED
 from trimtab_operator.kube.resources import JOBS, SERVICE_ACCOUNTS, TRAINING_JOBS, Object
 from trimtab_operator.reconcile.apply import sync_children
-from trimtab_operator.reconcile.observe import Cache, Observer, Training
+from trimtab_operator.reconcile.observe import Cache, Observer, Rank0Statuses
 from trimtab_operator.reconcile.whole_job import WholeJobs
 from trimtab_operator.settings import Settings
 from trimtab_operator.status.build import report, unreadable
@@ -58,21 +58,21 @@ class Reconciler:
         api: Api,
         settings: Settings,
         cache: Cache,
-        training: Training,
+        rank0: Rank0Statuses,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._api = api
         self._settings = settings
-        self._training = training
+        self._rank0 = rank0
         self._recorder = EventRecorder(api)
-        self._refused_pods = PodCreationErrors(api)
+        self._pod_creation_errors = PodCreationErrors(api)
         self._whole_jobs = WholeJobs(api)
         self._clock = clock
         self._last_synced: dict[str, tuple[datetime, int]] = {}
         """When the children of each job were last seen to, and for which generation of the job."""
         self._status_writer = StatusWriter(api, self._recorder, clock)
         is_outdated = self._status_writer.is_older_than_written
-        self._observer = Observer(api, cache, training, self._refused_pods, clock, is_outdated)
+        self._observer = Observer(api, cache, rank0, self._pod_creation_errors, clock, is_outdated)
 
     def reconcile(self, key: str) -> float | None:
         """Observe a job and take the next step; returns the seconds until it must be reconciled again, if ever.
@@ -102,7 +102,7 @@ class Reconciler:
             return _CREATED_SECONDS  # pods first: the watch brings the Job back, and then there is more to tell
 
         if decision.awaits_cause:
-            self._training.follow(observed)
+            self._rank0.follow(observed)
             return decision.requeue_after_seconds
         after = report(observed, decision)
         seconds_to_news = self._status_writer.seconds_to_news_write(key, observed.now)
@@ -111,22 +111,22 @@ class Reconciler:
         if wait == 0.0:
             self._status_writer.write(resource, observed.status, after)
             wait = None  # the watch will report this write, and that reconciles the job
-        self._training.follow(observed)
-        question = self._refused_pods.seconds_to_question(observed)
+        self._rank0.follow(observed)
+        question = self._pod_creation_errors.seconds_to_question(observed)
         waits = (wait, decision.requeue_after_seconds, question, spread(RESYNC_SECONDS, observed.uid))
         return min(each for each in waits if each is not None)
 
     def _forget(self, namespace: str, name: str) -> None:
-        self._training.forget(namespace, name)
+        self._rank0.forget(namespace, name)
         self._recorder.forget(f"{namespace}/{name}")
-        self._refused_pods.forget(f"{namespace}/{name}")
+        self._pod_creation_errors.forget(f"{namespace}/{name}")
         self._last_synced.pop(f"{namespace}/{name}", None)
         self._status_writer.forget(f"{namespace}/{name}")
 
     def _act(self, observed: ObservedState, decision: Decision) -> Decision:
         """Do what was decided; returns what it came to."""
         match decision.action:
-            case Action.NOTHING if decision.outcome or decision.restart or not self._needs_repair(observed):
+            case Action.NOTHING if decision.terminal_state or decision.restart or not self._needs_repair(observed):
                 return decision  # what has come to pass is written down before anything else
             case Action.NOTHING | Action.CREATE_CHILD:
                 return self._make(observed, decision)
@@ -168,12 +168,12 @@ class Reconciler:
             observed = replace(observed, job=read_training_job(whole, ignore_unknown=True))
             if decision.action is Action.CREATE_CHILD:
                 return self._create(whole, observed, decision)
-            return self._ensure(observed, decision)
+            return self._sync(observed, decision)
 
     def _create(self, resource: Object, observed: ObservedState, decision: Decision) -> Decision:
         """The Job is created last, when all that its pods need is there, and once: a template never changes."""
-        decision = self._ensure(observed, decision)
-        if decision.blocking_reason or decision.outcome:
+        decision = self._sync(observed, decision)
+        if decision.blocking_reason or decision.terminal_state:
             return decision
         labels = resource["metadata"].get("labels", {})
         manifest = child_job(
@@ -192,7 +192,7 @@ class Reconciler:
                 return Decision(requeue_after_seconds=_UNSEEN_SECONDS)
             if _is_final(refusal):
                 message = f"spec.template: {refusal.message}; {_REMEDY}"
-                return Decision(outcome=TerminalState("Failed", "InvalidTemplate", message))
+                return Decision(terminal_state=TerminalState("Failed", "InvalidTemplate", message))
             return _refused(observed, decision, refusal)
         return decision
 
@@ -204,13 +204,15 @@ class Reconciler:
         account = self._api.get(SERVICE_ACCOUNTS, observed.namespace, account_of(pod))
         return list((account or {}).get("imagePullSecrets") or ())
 
-    def _ensure(self, observed: ObservedState, decision: Decision) -> Decision:
+    def _sync(self, observed: ObservedState, decision: Decision) -> Decision:
         """Have every child but the Job as it should be."""
         try:
             blocking_reason = sync_children(self._api, observed, self._settings)
         except RefusedError as refusal:
             if decision.action is Action.CREATE_CHILD and _is_final(refusal):  # a spec too large for a Secret
-                return Decision(outcome=TerminalState("Failed", "InvalidSpec", f"spec: {refusal.message}; {_REMEDY}"))
+                return Decision(
+                    terminal_state=TerminalState("Failed", "InvalidSpec", f"spec: {refusal.message}; {_REMEDY}")
+                )
             return _refused(observed, decision, refusal)
         if blocking_reason is not None:
             return blocked(observed, blocking_reason, decision)

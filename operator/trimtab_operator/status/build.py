@@ -36,7 +36,7 @@ def report(observed: ObservedState, decision: Decision) -> Status:
         workers = Workers(active=child.active, ready=child.ready, succeeded=child.succeeded, failed=child.failed)
     restart = decision.restart
     state = _state(observed, decision, workers)
-    figures = _training_fields(before, observed.training, observed.now)
+    figures = _training_fields(before, observed.rank0_status, observed.now)
     after = before.model_copy(
         update={
             "observed_generation": observed.generation,
@@ -44,10 +44,10 @@ def report(observed: ObservedState, decision: Decision) -> Status:
             "message": truncate(message_of(observed, decision, state, workers)),
             "workers": workers,
             "restarts": before.restarts + (restart is not None),
-            "disruptions": before.disruptions + (restart is not None and not restart.counts),
+            "disruptions": before.disruptions + (restart is not None and not restart.counts_toward_max_restarts),
             "last_restart_reason": truncate(restart.cause.message) if restart else before.last_restart_reason,
             "memory_evictions_in_a_row": _memory_evictions(before, restart),
-            "restarts_in_a_row": decision.pace.in_a_row if decision.pace else before.restarts_in_a_row,
+            "restarts_in_a_row": decision.backoff.in_a_row if decision.backoff else before.restarts_in_a_row,
             "restarts_without_step": (
                 before.restarts_without_step
                 if decision.restarts_without_step is None
@@ -55,7 +55,7 @@ def report(observed: ObservedState, decision: Decision) -> Status:
             ),
             "last_restart_time": restart_time(observed, decision),
             "start_time": _start_time(observed, decision, state),
-            "completion_time": write_time(observed.now) if decision.outcome else None,
+            "completion_time": write_time(observed.now) if decision.terminal_state else None,
             **figures,
         }
     )
@@ -85,8 +85,8 @@ def _memory_evictions(before: Status, restart: Restart | None) -> int:
 
 def _state(observed: ObservedState, decision: Decision, workers: Workers) -> State:
     """The state of the job after this decision."""
-    if decision.outcome is not None:
-        return decision.outcome.state
+    if decision.terminal_state is not None:
+        return decision.terminal_state.state
     if is_suspended(observed):
         return "Suspended"
     if decision.restart is not None:
@@ -111,23 +111,23 @@ def _start_time(observed: ObservedState, decision: Decision, state: State) -> st
     return observed.status.start_time
 
 
-def _training_fields(before: Status, training: Rank0Status | None, now: datetime) -> dict[str, object]:
+def _training_fields(before: Status, rank0_status: Rank0Status | None, now: datetime) -> dict[str, object]:
     """What rank 0 reports of training, as fields of the status; empty if it reports nothing."""
-    if training is None:
+    if rank0_status is None:
         return {}
     figures: dict[str, object] = {}
-    if training.loss is not None or training.loss_is_lost:
-        figures["loss"] = None if training.loss is None else float(f"{training.loss:.6g}")
-    if training.step is not None:
-        figures["step"] = training.step
-        if training.step and training.step != before.step:
+    if rank0_status.loss is not None or rank0_status.loss_is_lost:
+        figures["loss"] = None if rank0_status.loss is None else float(f"{rank0_status.loss:.6g}")
+    if rank0_status.step is not None:
+        figures["step"] = rank0_status.step
+        if rank0_status.step and rank0_status.step != before.step:
             figures["last_progress_time"] = write_time(now)
-    if training.gain is not None:
-        figures["gain"] = float(f"{training.gain:.3g}")
-    if training.step_seconds is not None:
-        figures["step_time"] = format_duration(training.step_seconds)
-    if training.plan is not None:
-        plan = training.plan
+    if rank0_status.gain is not None:
+        figures["gain"] = float(f"{rank0_status.gain:.3g}")
+    if rank0_status.step_seconds is not None:
+        figures["step_time"] = format_duration(rank0_status.step_seconds)
+    if rank0_status.plan is not None:
+        plan = rank0_status.plan
         figures["plan"] = PlanStatus(
             version=plan.version,
             name=plan.name,
@@ -136,8 +136,8 @@ def _training_fields(before: Status, training: Rank0Status | None, now: datetime
             reason=plan.reason,
             adopted_at_step=plan.adopted_at_step,
         )
-    if training.network is not None:
-        network = training.network
+    if rank0_status.network is not None:
+        network = rank0_status.network
         bandwidth = round(network.bandwidth)
         best = before.network.best_bandwidth_bytes_per_second if before.network else 0
         written_at = parse_time(before.last_update_time)

@@ -12,7 +12,7 @@ from trimtab_operator.decisions.decide import Decision
 from trimtab_operator.decisions.observed_state import ObservedState
 from trimtab_operator.decisions.pods import Problem
 from trimtab_operator.decisions.suspension import suspension_reason
-from trimtab_operator.decisions.worker_problems import obstacle_of, unready_workers
+from trimtab_operator.decisions.worker_problems import find_blocking_reason, unready_workers
 from trimtab_operator.kube.events import WAITING_FOR_TRAINING
 from trimtab_operator.kube.text import truncate, write_time
 
@@ -22,7 +22,7 @@ _Draft = tuple[ConditionType, bool | None, str, str]
 
 def conditions_of(observed: ObservedState, decision: Decision, after: Status) -> tuple[Condition, ...]:
     """All conditions of the status ``after``, which has everything else already."""
-    blocking_reason = None if decision.restart else obstacle_of(observed, after.state)
+    blocking_reason = None if decision.restart else find_blocking_reason(observed, after.state)
     drafts = [_ready(observed, decision, after, blocking_reason), _started(observed, decision, after, blocking_reason)]
     if after.state == "Suspended" or observed.status.condition("Suspended") is not None:
         drafts.append(_suspended(observed, after))
@@ -40,10 +40,10 @@ def _ready(observed: ObservedState, decision: Decision, after: Status, blocking_
     reason: str = after.state
     if decision.blocking_reason:
         reason = "Blocked"
-    elif blocking_reason is not None and decision.outcome is None:
+    elif blocking_reason is not None and decision.terminal_state is None:
         reason = blocking_reason.reason
     if _are_all_ready(observed, after) and reason in ("Starting", "Restarting") and decision.restart is None:
-        if observed.training is None and observed.silence:
+        if observed.rank0_status is None and observed.unreachable_reason:
             return "Ready", None, "Rank0Silent", after.message
         return "Ready", False, WAITING_FOR_TRAINING, after.message
     return "Ready", after.state == "Running", reason, after.message
@@ -71,8 +71,8 @@ def _suspended(observed: ObservedState, after: Status) -> _Draft:
 
 def _ended(kind: Literal["Succeeded", "Failed"], decision: Decision, after: Status) -> _Draft:
     """Succeeded and Failed: whether the job has just ended so."""
-    if decision.outcome is not None and after.state == kind:
-        return kind, True, decision.outcome.reason, after.message
+    if decision.terminal_state is not None and after.state == kind:
+        return kind, True, decision.terminal_state.reason, after.message
     return kind, False, after.state, after.message
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from trimtab_api.throttling import TokenBucket
 from trimtab_api.trainingjob.status import Status
 
 from trimtab_operator.kube import events
@@ -14,7 +15,6 @@ from trimtab_operator.kube.api import Api, RefusedError
 from trimtab_operator.kube.events import EventRecorder
 from trimtab_operator.kube.resources import TRAINING_JOBS, Object
 from trimtab_operator.kube.text import write_time
-from trimtab_operator.kube.token_bucket import TokenBucket
 from trimtab_operator.observability import metrics
 from trimtab_operator.status.throttle import brings_news, without_training
 
@@ -30,8 +30,8 @@ class _NewsBudget:
     """What rank 0 of one job may cost by changing its plan or its network's figures, as often as it likes."""
 
     def __init__(self) -> None:
-        self.writes = TokenBucket(NEWS_WRITES, SECONDS_PER_NEWS_WRITE)
-        self.events = TokenBucket(NEWS_EVENTS, SECONDS_PER_NEWS_EVENT)
+        self.writes = TokenBucket(NEWS_WRITES, 1, period=SECONDS_PER_NEWS_WRITE)
+        self.events = TokenBucket(NEWS_EVENTS, 1, period=SECONDS_PER_NEWS_EVENT)
 
 
 class StatusWriter:
@@ -51,7 +51,7 @@ class StatusWriter:
 
     def seconds_to_news_write(self, key: str, now: datetime) -> float:
         """Seconds until rank 0's news may cost a write of the job's status; 0: now."""
-        return self._budget(key).writes.seconds_to_token(now.timestamp())
+        return self._budget(key).writes.seconds_to_level(1, now.timestamp())
 
     def forget(self, key: str) -> None:
         """The job is gone."""

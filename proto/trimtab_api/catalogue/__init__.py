@@ -13,7 +13,7 @@ from trimtab_api.catalogue.exchange_costs import (
     cost_range,
     cost_table,
     per_host,
-    why_not,
+    rank_count_error,
     within_hosts,
 )
 from trimtab_api.catalogue.fusion import DEFAULT_BUFFER_BYTES, planners
@@ -21,13 +21,13 @@ from trimtab_api.catalogue.options import Option, positive, whole_number
 from trimtab_api.catalogue.plan_text import (
     AXES,
     DENSE,
-    PlanText,
+    ParsedPlan,
     check_ratio,
-    read_plan,
+    format_plan,
+    parse_plan_text,
     reads_no_sparsifier,
-    write_plan,
 )
-from trimtab_api.catalogue.registry import Axis
+from trimtab_api.catalogue.registry import Registry
 from trimtab_api.catalogue.rows import Collective, Row, Schedule, Sparsifier, Wire
 from trimtab_api.catalogue.schedules import schedules
 from trimtab_api.catalogue.sources import SourceOptions, source_options, sources
@@ -45,12 +45,12 @@ __all__ = [
     "SPARSE_COLLECTIVES",
     "SPARSIFIERS",
     "VALUE_FORMATS",
-    "Axis",
     "Collective",
     "Cost",
     "CostRange",
     "Option",
-    "PlanText",
+    "ParsedPlan",
+    "Registry",
     "Row",
     "Schedule",
     "SourceOptions",
@@ -63,20 +63,20 @@ __all__ = [
     "collectives",
     "cost_range",
     "cost_table",
+    "format_plan",
+    "parse_plan_text",
     "per_host",
     "planners",
     "positive",
-    "read_plan",
+    "rank_count_error",
     "reads_no_sparsifier",
     "schedules",
     "source_options",
     "sources",
     "sparsifiers",
     "whole_number",
-    "why_not",
     "wires",
     "within_hosts",
-    "write_plan",
 ]
 
 #: Names of what is built in, as the CRD lists them.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from trimtab_api.catalogue import costs
 from trimtab_api.catalogue.costs import Cost
 from trimtab_api.catalogue.options import Option, one_of, whole_number
-from trimtab_api.catalogue.registry import Axis
+from trimtab_api.catalogue.registry import Registry
 from trimtab_api.catalogue.rows import Collective, Pattern
 
 #: What sums may be sent on in: each rank that does rounds again, which two bits would not bear.
@@ -76,7 +76,7 @@ _ALL_GATHER = Collective(
     ),
     family="all-gather",
     cost=lambda M, c, N, rounds: (costs.topk_a if rounds == "doubling" else costs.sparse_all_gather)(M, c, N),
-    why_not=lambda N, rounds: None,
+    rank_count_error=lambda N, rounds: None,
     pattern="all-gather",
     wires=(*_SUMMED_IN, "int2"),
     overhead_cost=lambda M, c, N, rounds: costs.all_gather(M * c, N),
@@ -105,7 +105,7 @@ _EXDYNA = Collective(
     ),
     family="exdyna",
     cost=lambda M, c, N, **_: costs.exdyna(M, c, N),
-    why_not=lambda N, **_: None,
+    rank_count_error=lambda N, **_: None,
     shares_indices=True,
     wires=_SUMMED_IN,
     overhead_cost=lambda M, c, N, **_: Cost(0, costs.exdyna(M, c, N).bytes - costs.ring_all_reduce(M * c, N).bytes),
@@ -143,7 +143,7 @@ def _spardl_range(M: float, c: float, N: int, teams: int, residual: str) -> cost
     return costs.spardl_b_sag(M, c, N, teams)
 
 
-def _spardl_why_not(N: int, teams: int, residual: str) -> str | None:
+def _spardl_rank_count_error(N: int, teams: int, residual: str) -> str | None:
     if N % teams == 0:
         return None
     fitting = ", ".join(str(d) for d in range(1, N + 1) if N % d == 0)
@@ -166,7 +166,7 @@ _SPARDL = Collective(
     family="spardl",
     cost=_spardl_cost,
     cost_range=_spardl_range,
-    why_not=_spardl_why_not,
+    rank_count_error=_spardl_rank_count_error,
     reselects=True,
     wires=_SUMMED_IN,
     overhead_cost=lambda M, c, N, **options: _half_of(_spardl_cost(M, c, N, **options)),
@@ -195,7 +195,7 @@ _GTOPK = Collective(
     "trimtab.papers.gtopk.gtopk:GTopk",
     family="gtopk",
     cost=lambda M, c, N, residual: costs.gtopk(M, c, N),
-    why_not=lambda N, residual: None,
+    rank_count_error=lambda N, residual: None,
     wires=_SUMMED_IN,
     overhead_cost=lambda M, c, N, residual: _half_of(costs.gtopk(M, c, N)),
     reselects=True,
@@ -231,7 +231,7 @@ PER_HOST = Option(
     default=1,
 )
 
-collectives: Axis[Collective] = Axis(
+collectives: Registry[Collective] = Registry(
     "collective",
     _dense("ring", "ring", costs.ring_all_reduce, "ring"),
     _dense("tree", "tree", costs.tree_all_reduce, "tree"),

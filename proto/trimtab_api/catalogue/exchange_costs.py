@@ -26,13 +26,13 @@ def per_host(collective: str) -> int:
 
 def between_hosts(collective: str) -> str:
     """The text of what crosses between hosts: ``collective`` without `PER_HOST`."""
-    parts = collectives.canonical(collective).split(":")
+    parts = collectives.normalize(collective).split(":")
     return ":".join(part for part in parts if not part.startswith(f"{PER_HOST.name}="))
 
 
 def within_hosts(collective: str, num_ranks: int) -> str:
     """``collective`` among so many ranks of each host; itself where a host has one."""
-    return collectives.canonical(f"{between_hosts(collective)}:{PER_HOST.name}={num_ranks}")
+    return collectives.normalize(f"{between_hosts(collective)}:{PER_HOST.name}={num_ranks}")
 
 
 def collective_cost(collective: str, M: float, c: float, N: int, wire: str = wires.default, on_each: int = 1) -> Cost:
@@ -81,25 +81,25 @@ def cost_range(collective: str, M: float, c: float, N: int, on_each: int = 1) ->
     return CostRange(*(replace(end, bytes=times * end.bytes) for end in (ends.least, ends.most)))
 
 
-def why_not(collective: str, N: int, on_hosts: Sequence[int] | None = None) -> str | None:
+def rank_count_error(collective: str, N: int, on_hosts: Sequence[int] | None = None) -> str | None:
     """Why a collective, with the options that its text gives, does not run on ``N`` ranks; None where it does.
 
     ``on_hosts``: how many of them each host has, where that is known.
     """
     P = per_host(collective)
     if P == 1:
-        return collectives[collective].why_not(N, **_options(collective))
+        return collectives[collective].rank_count_error(N, **_options(collective))
     sizes = sorted(set(on_hosts if on_hosts is not None else [P] if N % P == 0 else []))
     if sizes != [P]:
         counts = f"here hosts have {' or '.join(map(str, sizes))}" if sizes else f"{N} ranks make no such hosts"
         return f"sums on hosts of {P} ranks each, and {counts}; leave per_host out, or give each host {P}"
-    return why_not(between_hosts(collective), N // P)
+    return rank_count_error(between_hosts(collective), N // P)
 
 
 def choices(names: Sequence[str], workers: int, on_each: int) -> tuple[str, ...]:
     """Of the collectives those that run on so many ranks of each worker, and those that run between such workers."""
     between_workers = [within_hosts(name, on_each) for name in names] if workers > 1 else []
-    fitting = (name for name in (*names, *between_workers) if not why_not(name, workers * on_each, [on_each]))
+    fitting = (name for name in (*names, *between_workers) if not rank_count_error(name, workers * on_each, [on_each]))
     return tuple(dict.fromkeys(fitting))
 
 
@@ -113,7 +113,7 @@ def cost_table(M: float, c: float, N: int, P: int = 1) -> list[tuple[str, Cost |
     for row in collectives.rows():
         specs = (row.name, *(f"{row.name}:{options}" for options in row.table_variants))
         for spec in dict.fromkeys((*specs, *(within_hosts(each, P) for each in specs))):
-            if why_not(spec, N) is None:
+            if rank_count_error(spec, N) is None:
                 ends = cost_range(spec, M, c, N, P)
                 rows.append((spec, ends.least if ends.least == ends.most else ends))
         for wire in row.wires[1:]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT
 from trimtab_api.catalogue.options import MOST_ELEMENTS, Option, one_of, whole_number
-from trimtab_api.catalogue.registry import Axis
+from trimtab_api.catalogue.registry import Registry
 from trimtab_api.catalogue.rows import Row
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_size, parse_size
@@ -40,7 +40,7 @@ def _selection(default: str) -> Option:
     return Option("selection", one_of("ahead", "behind"), meaning, default=default)
 
 
-planners: Axis[Row] = Axis(
+planners: Registry[Row] = Registry(
     "fusion",
     Row(
         "fixed",

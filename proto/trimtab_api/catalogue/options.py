@@ -62,8 +62,8 @@ def parse_options(options: Mapping[str, str], known: tuple[Option, ...]) -> dict
 
 def format_spec(name: str, values: Mapping[str, Any], known: tuple[Option, ...]) -> str:
     """The text of a spec, its options sorted; those that have their default are left out."""
-    told = sorted((each.name, values[each.name]) for each in known if values[each.name] != each.default)
-    return ":".join([name, *(f"{key}={value}" for key, value in told)])
+    parts = sorted((each.name, values[each.name]) for each in known if values[each.name] != each.default)
+    return ":".join([name, *(f"{key}={value}" for key, value in parts)])
 
 
 #: The most that an option may count: what an int32 holds.

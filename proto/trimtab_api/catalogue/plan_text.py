@@ -25,7 +25,7 @@ _REMEDY = "write dense, or RATIO/COLLECTIVE such as 0.01/all-gather"
 
 
 @dataclass(frozen=True)
-class PlanText:
+class ParsedPlan:
     """What a plan's text says, each scheme by its one text."""
 
     ratio: float
@@ -40,7 +40,7 @@ class PlanText:
         return "/".join([*ratio, self.collective, *(f"{name}={self.axes[name]}" for name in AXES if name in self.axes)])
 
 
-def read_plan(text: str) -> PlanText:
+def parse_plan_text(text: str) -> ParsedPlan:
     """What a plan's text says.
 
     Raises `UserError` naming the part that is wrong.
@@ -65,16 +65,16 @@ def read_plan(text: str) -> PlanText:
             raise UserError(remedy, field="plan", value=text)
         if name in axes:
             raise UserError(f"the axis {name} is named twice; leave out one", field="plan", value=text)
-        axes[name] = AXES[name].canonical(spec)
+        axes[name] = AXES[name].normalize(spec)
     check_ratio(ratio, collective)
     if sparsifiers.name in axes and collectives[collective].has_builtin_sparsifier:
         raise UserError(reads_no_sparsifier(collective), field=sparsifiers.name, value=axes[sparsifiers.name])
-    return PlanText(ratio, collectives.canonical(collective), axes)
+    return ParsedPlan(ratio, collectives.normalize(collective), axes)
 
 
-def write_plan(ratio: float, collective: str, axes: Mapping[str, str]) -> str:
+def format_plan(ratio: float, collective: str, axes: Mapping[str, str]) -> str:
     """The text of a plan, of whose ``axes`` all are given: it names those that are not the default."""
-    return PlanText(ratio, collective, {name: axes[name] for name in AXES if axes[name] != AXES[name].default}).text
+    return ParsedPlan(ratio, collective, {name: axes[name] for name in AXES if axes[name] != AXES[name].default}).text
 
 
 def check_ratio(ratio: float, collective: str) -> None:

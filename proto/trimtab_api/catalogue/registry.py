@@ -13,11 +13,11 @@ from trimtab_api.errors import UserError
 
 R = TypeVar("R", bound=Row)
 
-#: Packages add schemes by entry points of this group; each names a function without arguments that calls `Axis.add`.
+#: Packages add schemes by entry points of this group; each names a function that calls `Registry.add`.
 ENTRY_POINTS = "trimtab.schemes"
 
 
-class Axis(Generic[R]):
+class Registry(Generic[R]):
     """The first scheme is the default."""
 
     def __init__(self, name: str, *rows: R, common: tuple[Option, ...] = ()) -> None:
@@ -67,11 +67,11 @@ class Axis(Generic[R]):
         """The value of every option. Raises `UserError`."""
         return self._find(text)[1]
 
-    def canonical(self, text: str) -> str:
+    def normalize(self, text: str) -> str:
         """The one text of a spec. Raises `UserError`."""
         return self._find(text)[2]
 
-    def make(self, text: str, *arguments: Any) -> Any:
+    def create(self, text: str, *arguments: Any) -> Any:
         """What implements a spec, called with ``arguments`` and its options. Raises `UserError`."""
         row, values = self[text], self.options(text)
         module, _, attribute = row.implementation.partition(":")

@@ -45,7 +45,7 @@ class Collective(Row):
     """Its ends, where bytes depend on what the ranks select: `cost` is then what selections that are alike by chance
     alone take. Called likewise.
     """
-    why_not: Callable[..., str | None] = lambda N, **_: None
+    rank_count_error: Callable[..., str | None] = lambda N, **_: None
     """Why it does not run on N ranks, in a sentence; None where it does. Called with its options, too."""
     is_dense: bool = False
     """Whether it sends the whole gradient."""

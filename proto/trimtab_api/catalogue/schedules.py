@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab_api.catalogue.options import MOST_ELEMENTS, Option, one_of, whole_number
-from trimtab_api.catalogue.registry import Axis
+from trimtab_api.catalogue.registry import Registry
 from trimtab_api.catalogue.rows import Schedule
 
 #: Parts of a gradient that cross at the same time, each over connections of its own.
@@ -19,7 +19,7 @@ _CREDIT = Option(
     default=0,
 )
 
-schedules: Axis[Schedule] = Axis(
+schedules: Registry[Schedule] = Registry(
     "schedule",
     Schedule("wait-free", "every bucket as soon as backward has filled it", "trimtab.plan.schedules.simple:WaitFree"),
     Schedule(

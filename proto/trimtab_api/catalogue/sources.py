@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from trimtab_api.catalogue.options import Option, positive, share, whole_number
-from trimtab_api.catalogue.registry import Axis
+from trimtab_api.catalogue.registry import Registry
 from trimtab_api.catalogue.rows import Row
 
 #: Between two exchanges: more would be a job that hardly trains together.
@@ -19,7 +19,7 @@ LOCAL_STEPS = Option("steps", whole_number(1, MOST_LOCAL_STEPS), "H, the steps b
 OUTER_RATE = Option("outerRate", positive, "of the outer step, by the mean update of a round", default=1.0)
 OUTER_MOMENTUM = Option("outerMomentum", share, "Nesterov's, of the outer step (DiLoCo)", default=0.0)
 
-sources: Axis[Row] = Axis(
+sources: Registry[Row] = Registry(
     "source",
     Row("gradient", "gradients, before the optimizer", options=(MOMENTUM, CLIP, WARMUP)),
     Row(
@@ -51,12 +51,12 @@ class SourceOptions:
 @lru_cache(maxsize=256)
 def source_options(source: str) -> SourceOptions:
     """Those of a source's text, such as ``update:steps=4``."""
-    told = sources.options(source)
+    values = sources.options(source)
     return SourceOptions(
-        local_steps=told.get(LOCAL_STEPS.name, 0),
-        outer_rate=told.get(OUTER_RATE.name, 0.0),
-        outer_momentum=told.get(OUTER_MOMENTUM.name, 0.0),
-        momentum=told.get(MOMENTUM.name, 0.0),
-        clip=told.get(CLIP.name, 0.0),
-        warmup=told.get(WARMUP.name, 0),
+        local_steps=values.get(LOCAL_STEPS.name, 0),
+        outer_rate=values.get(OUTER_RATE.name, 0.0),
+        outer_momentum=values.get(OUTER_MOMENTUM.name, 0.0),
+        momentum=values.get(MOMENTUM.name, 0.0),
+        clip=values.get(CLIP.name, 0.0),
+        warmup=values.get(WARMUP.name, 0),
     )

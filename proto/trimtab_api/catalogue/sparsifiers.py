@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from trimtab_api.catalogue.options import Option, one_of, positive, whole_number
-from trimtab_api.catalogue.registry import Axis
+from trimtab_api.catalogue.registry import Registry
 from trimtab_api.catalogue.rows import Sparsifier
 
 # What selecting takes beside a tracked threshold, and the gain of a random draw: docs/measurements/sparsifiers.md.
-sparsifiers: Axis[Sparsifier] = Axis(
+sparsifiers: Registry[Sparsifier] = Registry(
     "sparsifier",
     Sparsifier(
         "tracked",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab_api.catalogue.registry import Axis
+from trimtab_api.catalogue.registry import Registry
 from trimtab_api.catalogue.rows import Wire
 
 #: Values that share a scale where they cross in a few bits.
@@ -23,7 +23,7 @@ def _of_blocks(bits: int, num_scales: int, error: float, passes: float, *, is_de
     )
 
 
-wires: Axis[Wire] = Axis(
+wires: Registry[Wire] = Registry(
     "wire",
     Wire("float32", "values as they are", f"{_FORMATS}:Float32", is_default=True),
     Wire(

@@ -21,7 +21,7 @@ import grpc
 
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 from trimtab_api.rpc.certificates import Certificates
-from trimtab_api.rpc.channels import explain, open_channel
+from trimtab_api.rpc.channels import format_grpc_error, open_channel
 
 #: Seconds between attempts to reach a monitor that does not answer.
 _RETRY_SECONDS = 0.2
@@ -145,7 +145,7 @@ class NetworkWatch:
                 for state in self._stub.WatchNetworkState(netmon_pb2.WatchNetworkStateRequest()):
                     self._publish(_view_of(state))
             except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed under us
-                self._publish(replace(self._view, stale=True, problem=explain(error)))
+                self._publish(replace(self._view, stale=True, problem=format_grpc_error(error)))
             self._closed.wait(_RETRY_SECONDS)
 
     def _publish(self, view: NetworkView) -> None:

@@ -92,7 +92,7 @@ def listen(server: grpc.Server | grpc.aio.Server, address: str, certificates: Ce
     return server.add_secure_port(address, credentials)
 
 
-def explain(error: Exception) -> str:
+def format_grpc_error(error: Exception) -> str:
     """Why a call failed, in one plain sentence; TLS's own words say who refused whom only to those who know it."""
     details = _details(error)
     for said, meaning in _HANDSHAKE_FAILURES:

@@ -13,8 +13,8 @@ from trimtab_api.catalogue import (
     SPARSIFIERS,
     VALUE_FORMATS,
     collectives,
+    parse_plan_text,
     planners,
-    read_plan,
     reads_no_sparsifier,
     schedules,
     sparsifiers,
@@ -22,7 +22,7 @@ from trimtab_api.catalogue import (
 )
 from trimtab_api.catalogue.sources import MOST_LOCAL_STEPS
 from trimtab_api.errors import UserError
-from trimtab_api.trainingjob.fields import ApiModel, check_each_once, enum, one_of, spec_of, wrong
+from trimtab_api.trainingjob.fields import ApiModel, check_each_once, enum, invalid_value, one_of, spec_of
 from trimtab_api.trainingjob.quantities import BufferSize, Duration, as_written
 from trimtab_api.trainingjob.rules import (
     OUTER_STEP_NEEDS_LOCAL_STEPS,
@@ -34,7 +34,7 @@ from trimtab_api.trainingjob.rules import (
 def _check_plan(text: str) -> str:
     """A plan's text (`trimtab_api.catalogue.plan_text`)."""
     try:
-        read_plan(text)
+        parse_plan_text(text)
     except UserError as error:
         if error.field == "collective":
             raise ValueError(f"not a sparse collective; choose from {', '.join(_sparse())}") from None
@@ -85,12 +85,12 @@ class RatioBounds(ApiModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.min > self.max:
-            raise wrong(("min",), self.min, f"is more than max ({self.max:g}); lower it or raise max")
+            raise invalid_value(("min",), self.min, f"is more than max ({self.max:g}); lower it or raise max")
         check_each_once(("candidates",), self.candidates or ())
         for index, candidate in enumerate(self.candidates or ()):
             if not self._holds(candidate):
                 remedy = f"lies outside min..max ({self.min:g}..{self.max:g}); remove it or widen the bounds"
-                raise wrong(("candidates", index), candidate, remedy)
+                raise invalid_value(("candidates", index), candidate, remedy)
         return self
 
     def tried(self) -> tuple[float, ...]:
@@ -167,9 +167,9 @@ class LocalSteps(ApiModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.min > self.max:
-            raise wrong(("min",), self.min, f"is more than max ({self.max}); lower it or raise max")
+            raise invalid_value(("min",), self.min, f"is more than max ({self.max}); lower it or raise max")
         if self.max == 0 and (self.outer_rate, self.outer_momentum) != (1.0, 0.0):
-            raise wrong(("max",), self.max, OUTER_STEP_NEEDS_LOCAL_STEPS)
+            raise invalid_value(("max",), self.max, OUTER_STEP_NEEDS_LOCAL_STEPS)
         return self
 
 
@@ -255,24 +255,26 @@ class Communication(ApiModel):
             for name in self.collectives:
                 if wire not in (sends := collectives[name].wires):
                     remedy = f"{name} sends {' or '.join(sends)}; leave the one or the other out"
-                    raise wrong(("valueFormats", index), wire, remedy)
+                    raise invalid_value(("valueFormats", index), wire, remedy)
         self._check_sparsifier()
         if self.policy == "Static" and self.plan is None:
-            raise wrong(("plan",), None, "a Static policy needs a plan, such as 0.01/all-gather")
+            raise invalid_value(("plan",), None, "a Static policy needs a plan, such as 0.01/all-gather")
         if self.policy == "Adaptive" and self.plan is not None:
-            raise wrong(("plan",), self.plan, "an Adaptive policy chooses its own; remove it or say policy: Static")
+            raise invalid_value(
+                ("plan",), self.plan, "an Adaptive policy chooses its own; remove it or say policy: Static"
+            )
         for index, name in enumerate(self.schedules):
             if self.policy == "Adaptive" and schedules[name].overlaps_rounds:
-                raise wrong(("schedules", index), name, OVERLAP_IS_STATIC)
+                raise invalid_value(("schedules", index), name, OVERLAP_IS_STATIC)
         merging = [name for name in self.schedules if schedules[name].delays_updates and schedules[name].is_planned]
         if merging and self.local_steps is not None and self.local_steps.max > 0:
             remedy = (
                 f"{merging[0]} of schedules merges gradients of several steps, and local steps send none; write"
                 " max: 0, or leave the schedule out"
             )
-            raise wrong(("localSteps", "max"), self.local_steps.max, remedy)
+            raise invalid_value(("localSteps", "max"), self.local_steps.max, remedy)
         if self.policy == "Static" and self.local_steps is not None:
-            raise wrong(("localSteps",), self.local_steps.model_dump(), STATIC_PLAN_SAYS_LOCAL_STEPS)
+            raise invalid_value(("localSteps",), self.local_steps.model_dump(), STATIC_PLAN_SAYS_LOCAL_STEPS)
         return self
 
     def _check_sparsifier(self) -> None:
@@ -280,11 +282,11 @@ class Communication(ApiModel):
         if self.policy == "Adaptive":
             told, alternatives = list(self.collectives), self.sparsifier_alternatives
         else:
-            told, alternatives = [read_plan(self.plan).collective] if self.plan is not None else [], ()
+            told, alternatives = [parse_plan_text(self.plan).collective] if self.plan is not None else [], ()
         for name in told:
             if not collectives[name].has_builtin_sparsifier:
                 continue
             if self.sparsifier != sparsifiers.default:
-                raise wrong(("sparsifier",), self.sparsifier, reads_no_sparsifier(name))
+                raise invalid_value(("sparsifier",), self.sparsifier, reads_no_sparsifier(name))
             if alternatives:
-                raise wrong(("sparsifierAlternatives",), list(alternatives), reads_no_sparsifier(name))
+                raise invalid_value(("sparsifierAlternatives",), list(alternatives), reads_no_sparsifier(name))

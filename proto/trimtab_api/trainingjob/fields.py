@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from trimtab_api.catalogue import Axis
+from trimtab_api.catalogue import Registry
 from trimtab_api.errors import UserError
 
 #: Where a field is: names, and numbers in lists.
@@ -41,12 +41,12 @@ def one_of(known: Callable[[], Iterable[str]]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def spec_of(axis: Axis[Any]) -> AfterValidator:
+def spec_of(axis: Registry[Any]) -> AfterValidator:
     """A scheme of the axis with its options, in the one text that it has."""
 
     def check(text: str) -> str:
         try:
-            return axis.canonical(text)
+            return axis.normalize(text)
         except UserError as error:
             raise ValueError(error.remedy) from None
 
@@ -57,7 +57,7 @@ def enum(known: tuple[str, ...]) -> Any:
     return Field(json_schema_extra={"enum": list(known)})
 
 
-def wrong(field: Location, value: Any, remedy: str) -> PydanticCustomError:
+def invalid_value(field: Location, value: Any, remedy: str) -> PydanticCustomError:
     """The error of one field inside a model, which only its neighbours show to be wrong."""
     return PydanticCustomError("wrong_field", "{remedy}", {"remedy": remedy, "field": field, "value": value})
 
@@ -65,4 +65,4 @@ def wrong(field: Location, value: Any, remedy: str) -> PydanticCustomError:
 def check_each_once(field: Location, values: tuple[Any, ...]) -> None:
     for index, value in enumerate(values):
         if value in values[:index]:
-            raise wrong((*field, index), value, "is there twice; remove one")
+            raise invalid_value((*field, index), value, "is there twice; remove one")

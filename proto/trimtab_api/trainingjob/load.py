@@ -64,7 +64,7 @@ def read_training_job(data: dict[str, Any], ignore_unknown: bool = False) -> Tra
     try:
         return TrainingJob.model_validate(data, extra="ignore" if ignore_unknown else None)
     except ValidationError as error:
-        raise explain(_first_to_tell(error.errors(include_url=False))) from None
+        raise to_user_error(_first_to_tell(error.errors(include_url=False))) from None
 
 
 def _load(path: str | Path, ignore_unknown: bool = False) -> TrainingJob:
@@ -102,7 +102,7 @@ def _first_to_tell(errors: Sequence[ErrorDetails]) -> ErrorDetails:
     return next(beside, first)
 
 
-def explain(error: ErrorDetails) -> UserError:
+def to_user_error(error: ErrorDetails) -> UserError:
     """One of pydantic's findings, said to a user: the field as YAML spells it, the value, what to do."""
     context = error.get("ctx", {})
     location, value = (*error["loc"], *context.get("field", ())), context.get("value", error["input"])

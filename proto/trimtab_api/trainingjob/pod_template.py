@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from trimtab_api.trainingjob.fields import Location, wrong
+from trimtab_api.trainingjob.fields import Location, invalid_value
 
 #: The container of the pod template that runs the user's command.
 TRAINER_CONTAINER = "trainer"
@@ -21,14 +21,14 @@ def check_template(template: dict[str, Any]) -> None:
     """Raises a pydantic error, which names the field, for what no pod can be made of, or no training be started by."""
     pod = template.get("spec")
     if not isinstance(pod, dict):
-        raise wrong(("template", "spec"), pod, "write a pod's spec with a container named trainer")
+        raise invalid_value(("template", "spec"), pod, "write a pod's spec with a container named trainer")
     containers = pod.get("containers")
     if not isinstance(containers, list) or not all(isinstance(each, dict) for each in containers):
-        raise wrong(("template", "spec", "containers"), containers, "write a list of containers")
+        raise invalid_value(("template", "spec", "containers"), containers, "write a list of containers")
     names = [each.get("name") for each in containers]
     if names.count(TRAINER_CONTAINER) != 1:
         remedy = f"name exactly one container {TRAINER_CONTAINER}; it runs the training command"
-        raise wrong(("template", "spec", "containers"), names, remedy)
+        raise invalid_value(("template", "spec", "containers"), names, remedy)
     index = names.index(TRAINER_CONTAINER)
     _check_trainer(containers[index], ("template", "spec", "containers", index))
     _check_shapes(template, index)
@@ -38,16 +38,16 @@ def _check_shapes(template: dict[str, Any], trainer: int) -> None:
     """What the operator adds to must be what Kubernetes says it is; an API server sees the template only afterwards."""
     field, metadata = ("template", "metadata"), template.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
-        raise wrong(field, metadata, "must hold fields of its own, indented beneath it")
+        raise invalid_value(field, metadata, "must hold fields of its own, indented beneath it")
     for kind in ("labels", "annotations"):
         texts = (metadata or {}).get(kind)
         if texts is None:
             continue
         if not isinstance(texts, dict):
-            raise wrong((*field, kind), texts, "write names and texts, such as {team: vision}")
+            raise invalid_value((*field, kind), texts, "write names and texts, such as {team: vision}")
         for name, text in texts.items():
             if not isinstance(text, str | None):
-                raise wrong((*field, kind, name), text, _MUST_BE_TEXT)
+                raise invalid_value((*field, kind, name), text, _MUST_BE_TEXT)
     pod = template["spec"]
     for name in ("initContainers", "volumes"):
         _check_list_of_objects(pod.get(name), ("template", "spec", name))
@@ -58,7 +58,7 @@ def _check_shapes(template: dict[str, Any], trainer: int) -> None:
 
 def _check_list_of_objects(value: Any, field: Location) -> None:
     if value is not None and not (isinstance(value, list) and all(isinstance(each, dict) for each in value)):
-        raise wrong(field, value, "write a list, each of its items with fields of its own")
+        raise invalid_value(field, value, "write a list, each of its items with fields of its own")
 
 
 def _check_trainer(container: dict[str, Any], field: Location) -> None:
@@ -73,10 +73,10 @@ def _check_trainer(container: dict[str, Any], field: Location) -> None:
 def _check_words(words: Any, field: Location) -> None:
     """A command: a list of strings, not empty."""
     if not isinstance(words, list) or not words:
-        raise wrong(field, words, "write a list of strings, such as [python, train.py]; quote numbers")
+        raise invalid_value(field, words, "write a list of strings, such as [python, train.py]; quote numbers")
     for index, word in enumerate(words):
         if word is None:
-            raise wrong((*field, index), "null", _MUST_BE_TEXT)
+            raise invalid_value((*field, index), "null", _MUST_BE_TEXT)
         _check_text(word, (*field, index))
 
 
@@ -85,13 +85,13 @@ def _check_environment(variables: Any, field: Location) -> None:
     if variables is None:
         return
     if not isinstance(variables, list):
-        raise wrong(field, variables, "write a list, such as [{name: GREETING, value: hello}]")
+        raise invalid_value(field, variables, "write a list, such as [{name: GREETING, value: hello}]")
     for index, each in enumerate(variables):
         if not isinstance(each, dict):
-            raise wrong((*field, index), each, "write a variable as {name: GREETING, value: hello}")
+            raise invalid_value((*field, index), each, "write a variable as {name: GREETING, value: hello}")
         name = each.get("name")
         if not isinstance(name, str) or not _VARIABLE_NAME.fullmatch(name):
-            raise wrong((*field, index, "name"), name, "name the variable in printable ASCII without =")
+            raise invalid_value((*field, index, "name"), name, "name the variable in printable ASCII without =")
         _check_text(each.get("value"), (*field, index, "value"))
 
 
@@ -100,13 +100,13 @@ def _check_text(text: Any, field: Location) -> None:
     if text is None:
         return
     if not isinstance(text, str):
-        raise wrong(field, text, _MUST_BE_TEXT)
+        raise invalid_value(field, text, _MUST_BE_TEXT)
     if "\0" in text:
-        raise wrong(field, text, "holds a NUL character, which no process can be given; remove it")
+        raise invalid_value(field, text, "holds a NUL character, which no process can be given; remove it")
     try:
         num_bytes = len(text.encode())
     except UnicodeEncodeError:
-        raise wrong(field, ascii(text), "holds half a character (a surrogate); write it whole") from None
+        raise invalid_value(field, ascii(text), "holds half a character (a surrogate); write it whole") from None
     if num_bytes > _LONGEST_WORD:
         remedy = f"has {num_bytes} bytes, and a process can be given {_LONGEST_WORD} in one word; put it in a file"
-        raise wrong(field, text, remedy)
+        raise invalid_value(field, text, remedy)

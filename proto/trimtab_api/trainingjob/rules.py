@@ -13,7 +13,7 @@ from trimtab_api.catalogue import (
     AXES,
     DENSE_COLLECTIVES,
     SPARSE_COLLECTIVES,
-    Axis,
+    Registry,
     collectives,
     planners,
     reads_no_sparsifier,
@@ -63,7 +63,7 @@ _PLAN_REMEDY = (
 )
 
 
-def _is_spec_of(axis: Axis[Any]) -> str:
+def _is_spec_for(axis: Registry[Any]) -> str:
     """CEL: a scheme of the axis, whatever its options are: those are read on the cluster by who plans with them."""
     return f"self.matches('^({'|'.join(axis.built_in)}){_OPTIONS}$')"
 
@@ -174,12 +174,12 @@ RULES = (
     ),
     Rule(
         "spec.communication.fusion.alternatives[]",
-        _is_spec_of(planners),
+        _is_spec_for(planners),
         f"not known; choose from {', '.join(planners.built_in)}, with options as in equal:buffers=5",
     ),
     Rule(
         "spec.communication.schedules[]",
-        _is_spec_of(schedules),
+        _is_spec_for(schedules),
         f"not known; choose from {', '.join(schedules.built_in)}",
     ),
     Rule(

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from trimtab_api.catalogue import read_plan, why_not
+from trimtab_api.catalogue import parse_plan_text, rank_count_error
 from trimtab_api.names import MOST_WORKERS
 from trimtab_api.trainingjob.communication import Communication
-from trimtab_api.trainingjob.fields import ApiModel, wrong
+from trimtab_api.trainingjob.fields import ApiModel, invalid_value
 from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER, check_template
 from trimtab_api.trainingjob.quantities import Duration, Size, as_written
 from trimtab_api.trainingjob.rules import TOO_MANY_WORKERS
@@ -96,7 +96,7 @@ class Target(ApiModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if trouble := unreachable(self.metric, self.value):
-            raise wrong(("value",), self.value, trouble)
+            raise invalid_value(("value",), self.value, trouble)
         return self
 
 
@@ -181,11 +181,11 @@ class Spec(ApiModel):
         """A collective may be made for some numbers of ranks only; of several that may be chosen, one must fit."""
         wanted, on_hosts = self.communication, [self.processes_per_worker]
         if wanted.plan is not None:
-            if reason := why_not(read_plan(wanted.plan).collective, self.num_ranks, on_hosts):
-                raise wrong(("communication", "plan"), wanted.plan, f"{reason} ({self.num_ranks} ranks here)")
-        elif all(reasons := [why_not(name, self.num_ranks) for name in wanted.collectives]):
+            if reason := rank_count_error(parse_plan_text(wanted.plan).collective, self.num_ranks, on_hosts):
+                raise invalid_value(("communication", "plan"), wanted.plan, f"{reason} ({self.num_ranks} ranks here)")
+        elif all(reasons := [rank_count_error(name, self.num_ranks) for name in wanted.collectives]):
             remedy = f"{reasons[0]} ({self.num_ranks} ranks here)"
-            raise wrong(("communication", "collectives", 0), wanted.collectives[0], remedy)
+            raise invalid_value(("communication", "collectives", 0), wanted.collectives[0], remedy)
         return self
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from trimtab_api.cli import Parser, explain_rest, joined
+from trimtab_api.cli import Parser, join_negative_values, unused_arguments_error
 from trimtab_api.errors import UserError
 
 from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted
@@ -75,10 +75,10 @@ def _dispatch(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["bench"]:
         bench = runs["bench"][0]
         runs = _add_subcommands(bench, BENCHES, arguments[1:2])
-    args, rest = parser.parse_known_args(joined(arguments) if arguments[:1] != ["worker"] else arguments)
+    args, rest = parser.parse_known_args(join_negative_values(arguments) if arguments[:1] != ["worker"] else arguments)
     subparser, run = runs[args.command]
     if rest:
-        raise explain_rest(rest, subparser)
+        raise unused_arguments_error(rest, subparser)
     return run(args)
 
 

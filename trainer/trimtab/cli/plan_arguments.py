@@ -7,7 +7,7 @@ import re
 
 from trimtab_api.catalogue import BYTES_PER_ELEMENT
 from trimtab_api.catalogue.sources import MOST_LOCAL_STEPS
-from trimtab_api.cli import number, quantity, whole_number, wrong
+from trimtab_api.cli import invalid_value, number, quantity, whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.communication import LocalSteps
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration, parse_size
@@ -108,7 +108,7 @@ def _count(text: str) -> int:
     found = re.fullmatch(r"(\d+)(\.\d*)?(?:e(\d))?([kMBG]?)", text, re.ASCII)
     remedy = "write a whole number, or a count such as 25.6M or 7B"
     if not found or (found[2] and not found[3] and not found[4]):
-        raise wrong(remedy, "--parameters", text)
+        raise invalid_value(remedy, "--parameters", text)
     return _checked(round(float(text.rstrip("kMBG")) * _COUNT_UNITS[found[4]]), "--parameters", text)
 
 
@@ -116,7 +116,7 @@ def _elements_of_size(text: str) -> int:
     try:
         size = parse_size(text)
     except UserError as error:
-        raise wrong(error.remedy, "--model-size", text) from None
+        raise invalid_value(error.remedy, "--model-size", text) from None
     return _checked(size // BYTES_PER_ELEMENT, "--model-size", text)
 
 

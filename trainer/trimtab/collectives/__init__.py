@@ -47,17 +47,19 @@ def create(spec: str, group: Group) -> Collective:
     Raises:
         UserError: The collective or an option is unknown, or it does not run on so many ranks or on their hosts.
     """
-    canonical = catalogue.collectives.canonical(spec)
-    is_within_hosts = catalogue.per_host(canonical) > 1
-    reason = catalogue.why_not(canonical, group.size, [len(host) for host in group.hosts] if is_within_hosts else None)
+    normalized = catalogue.collectives.normalize(spec)
+    is_within_hosts = catalogue.per_host(normalized) > 1
+    reason = catalogue.rank_count_error(
+        normalized, group.size, [len(host) for host in group.hosts] if is_within_hosts else None
+    )
     if reason is not None:
         raise UserError(reason, field="collective", value=spec)
     if is_within_hosts:
         from trimtab.collectives.hierarchical import Hierarchy
 
-        between = catalogue.between_hosts(canonical)
+        between = catalogue.between_hosts(normalized)
         return Hierarchy(group, partial(create, between), is_dense=catalogue.collectives[between].is_dense)
-    made: Collective = catalogue.collectives.make(spec, group)
+    made: Collective = catalogue.collectives.create(spec, group)
     return made
 
 

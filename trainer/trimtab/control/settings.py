@@ -21,7 +21,7 @@ def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> Control
     chosen, delays_updates = wanted.local_steps, any(schedules[name].delays_updates for name in wanted.schedules)
     size, selection = wanted.fusion.buffer_size, wanted.fusion.selection
     planner = "single" if size == "single" else f"fixed:bytes={size:.0f}"
-    fusion = planners.canonical(f"{planner}:selection={selection}")
+    fusion = planners.normalize(f"{planner}:selection={selection}")
     fusions = dict.fromkeys((fusion, *wanted.fusion.alternatives))  # each once
     return ControllerSettings(
         policy="adaptive" if wanted.policy == "Adaptive" else "static",

@@ -21,7 +21,7 @@ def sources_of(wanted: LocalSteps) -> tuple[str, ...]:
     """The sources that a job permits, updates with its outer step."""
     outer = f":{OUTER_RATE.name}={wanted.outer_rate}:{OUTER_MOMENTUM.name}={wanted.outer_momentum}"
     between = sources_between(wanted.min, wanted.max)
-    return tuple(each if each == sources.default else sources.canonical(each + outer) for each in between)
+    return tuple(each if each == sources.default else sources.normalize(each + outer) for each in between)
 
 
 def sources_between(fewest: int, most: int) -> tuple[str, ...]:

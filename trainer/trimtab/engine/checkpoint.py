@@ -110,7 +110,7 @@ def _fitting(plan: Plan, engine: StepEngine) -> Plan:
     group, timetable = engine.group, plan.timetable
     if timetable is not None:
         plan = replace(plan, timetable=timetable.within(len(group.join_links(timetable.num_links))))
-    runs = catalogue.why_not(plan.collective, group.size, [len(host) for host in group.hosts]) is None
+    runs = catalogue.rank_count_error(plan.collective, group.size, [len(host) for host in group.hosts]) is None
     return plan if runs else replace(plan, collective=plan.row.name)
 
 

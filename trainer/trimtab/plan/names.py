@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trimtab_api.catalogue import DENSE, collectives, read_plan, reads_no_sparsifier, sparsifiers, why_not
+from trimtab_api.catalogue import (
+    DENSE,
+    collectives,
+    parse_plan_text,
+    rank_count_error,
+    reads_no_sparsifier,
+    sparsifiers,
+)
 from trimtab_api.errors import UserError
 
 from trimtab.plan.plan import Plan
@@ -27,7 +34,11 @@ GRID_LOCAL_STEPS = (1, 4, 16)
 GRID_UPDATES = (DENSE, "0.1/all-gather", "0.01/all-gather")
 GRID = (
     *(f"{ratio:g}/{collective}" for ratio in GRID_RATIOS for collective in GRID_COLLECTIVES),
-    *(read_plan(f"{sent}/source=update:steps={steps}").text for steps in GRID_LOCAL_STEPS for sent in GRID_UPDATES),
+    *(
+        parse_plan_text(f"{sent}/source=update:steps={steps}").text
+        for steps in GRID_LOCAL_STEPS
+        for sent in GRID_UPDATES
+    ),
 )
 #: What `grid` stands for, for a flag's help.
 GRID_MEANS = (
@@ -82,7 +93,7 @@ def _parse_static(text: str, field: str, known: str) -> str:
         raise UserError(remedy if text.strip() else f"is empty; {remedy}", field=field, value=text.strip())
     try:
         Plan.parse(name)  # some axes do not go together
-        told = read_plan(name).text
+        told = parse_plan_text(name).text
     except UserError as error:
         remedy = error.remedy if error.field == "plan" else str(error)
         raise UserError(remedy, field=field, value=text.strip()) from None
@@ -96,7 +107,7 @@ def check_runs(job: TrainingJob, name: str, field: str) -> None:
     plan, told = Plan.parse(name), job.spec.communication.sparsifier
     if plan.row.has_builtin_sparsifier and told != sparsifiers.default:
         raise UserError(f"{reads_no_sparsifier(plan.collective)} (the job says {told})", field=field, value=name)
-    reason = why_not(plan.collective, job.spec.num_ranks, [job.spec.processes_per_worker])
+    reason = rank_count_error(plan.collective, job.spec.num_ranks, [job.spec.processes_per_worker])
     if reason is not None:
         raise UserError(f"{reason} ({job.spec.num_ranks} ranks here)", field=field, value=name)
 

@@ -19,8 +19,8 @@ from trimtab_api.catalogue import (
     Collective,
     Cost,
     collective_cost,
+    parse_plan_text,
     planners,
-    read_plan,
     source_options,
 )
 from trimtab_api.errors import UserError
@@ -57,7 +57,7 @@ class FusionPlan:
         if not self.planner:
             by_hand = "cuts:at=" + "+".join(map(str, self.cuts[1:])) if len(self.cuts) > 1 else planners.default
             object.__setattr__(self, "planner", f"{by_hand}:selection={self.selection}")
-        object.__setattr__(self, "planner", planners.canonical(self.planner))
+        object.__setattr__(self, "planner", planners.normalize(self.planner))
         object.__setattr__(self, "selection", planners.options(self.planner)["selection"])
 
     def buffers(self, num_elements: int) -> list[range]:
@@ -85,7 +85,7 @@ class Plan:
     def __post_init__(self) -> None:
         axes = (catalogue.collectives, catalogue.sparsifiers, catalogue.schedules, catalogue.sources, catalogue.wires)
         for axis in axes:
-            object.__setattr__(self, axis.name, axis.canonical(getattr(self, axis.name)))
+            object.__setattr__(self, axis.name, axis.normalize(getattr(self, axis.name)))
         catalogue.check_ratio(self.ratio, self.collective)
         if self.row.has_builtin_sparsifier:
             object.__setattr__(self, "sparsifier", catalogue.sparsifiers.default)
@@ -145,7 +145,7 @@ class Plan:
         """The text form; the same plan in every table and log."""
         axes = {"fusion": self.fusion.planner}
         axes |= {name: getattr(self, name) for name in catalogue.AXES if name not in axes}
-        return catalogue.write_plan(self.ratio, self.collective, axes)
+        return catalogue.format_plan(self.ratio, self.collective, axes)
 
     @property
     def delays_updates(self) -> bool:
@@ -266,7 +266,7 @@ class Plan:
         Raises:
             UserError: Names the part that is wrong.
         """
-        told = read_plan(text)
+        told = parse_plan_text(text)
         axes: dict[str, Any] = {"fusion": fusion or FusionPlan(), **otherwise, **told.axes}
         if "fusion" in told.axes:
             axes["fusion"] = FusionPlan(planner=told.axes["fusion"])

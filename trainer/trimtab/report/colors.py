@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trimtab_api.catalogue import collectives, read_plan
+from trimtab_api.catalogue import collectives, parse_plan_text
 from trimtab_api.catalogue.rows import Pattern
 from trimtab_api.errors import UserError
 
@@ -85,7 +85,7 @@ def _dashes(color: str, dashes: str) -> str:
 def _travels(plan: str) -> tuple[Pattern, float]:
     """How a static plan's values travel, and their ratio; "other" and 0.1 for what another version of Trimtab wrote."""
     try:
-        told = read_plan(plan)
+        told = parse_plan_text(plan)
     except UserError:
         return "other", 0.1
     return collectives[told.collective].pattern, told.ratio

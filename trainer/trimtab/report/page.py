@@ -7,7 +7,7 @@ import shlex
 from html import escape
 from importlib.resources import files
 
-from trimtab_api.catalogue import planners, read_plan, schedules
+from trimtab_api.catalogue import parse_plan_text, planners, schedules
 from trimtab_api.errors import UserError
 from trimtab_api.input_files import read_text
 from trimtab_api.units import format_duration, format_size
@@ -184,7 +184,7 @@ def _in_buffers(name: str) -> str:
     if name == figures.TRIALS:
         return ""
     with contextlib.suppress(UserError):  # a run of DDP's own has no plan
-        axes = read_plan(name).axes
+        axes = parse_plan_text(name).axes
         fusion, schedule = (axes.get(axis.name, axis.default) for axis in (planners, schedules))
         return f"<small>&nbsp;buffers: {escape(fusion)}, sent: {escape(schedule)}</small>"
     return ""

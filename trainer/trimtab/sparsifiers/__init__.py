@@ -20,5 +20,5 @@ def create(spec: str) -> Selector:
     Raises:
         UserError: The sparsifier or an option is unknown.
     """
-    made: Selector = sparsifiers.make(spec)
+    made: Selector = sparsifiers.create(spec)
     return made

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 from trimtab_api.errors import UserError
-from trimtab_api.rpc.channels import explain, open_channel
+from trimtab_api.rpc.channels import format_grpc_error, open_channel
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob import load_training_job
 
@@ -60,7 +60,7 @@ def follow(directory: RunDirectory, interval: float, patience: float = PATIENCE_
                 heard = time.monotonic()
             cause = "the server ended"
         except grpc.RpcError as error:
-            cause = explain(error)
+            cause = format_grpc_error(error)
         if (final := _read_final(directory)) is not None:
             yield final
             return

@@ -16,7 +16,7 @@ from typing import Any, get_args
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
-from trimtab_api.catalogue import AXES, read_plan
+from trimtab_api.catalogue import AXES, parse_plan_text
 from trimtab_api.errors import UserError
 from trimtab_api.http_server import HttpServer
 
@@ -105,7 +105,9 @@ class RunMetrics(Collector):
             self._decisions[line["trigger"]] += 1
             self._changes[line["trigger"]] += bool(line["changed"])
             # The decision at the end of a guard's hold has the same trigger, and leaves dense again or keeps it.
-            is_back = line["trigger"] == "guard" and line["changed"] and read_plan(line["adopted"]["name"]).ratio == 1.0
+            is_back = (
+                line["trigger"] == "guard" and line["changed"] and parse_plan_text(line["adopted"]["name"]).ratio == 1.0
+            )
             self._counts["guards"] += is_back
             self._predicted = line["predicted_seconds"]
             inputs = line.get("inputs", {})
@@ -159,7 +161,7 @@ class RunMetrics(Collector):
             return
         text = "Share of the error-fed gradient that got through, as last known"
         yield _gauge("gain_ratio", text, self._gain)
-        plan = read_plan(step.plan)
+        plan = parse_plan_text(step.plan)
         yield _gauge("compression_ratio", "Share of the elements that the plan asks to send", plan.ratio)
         yield _gauge("achieved_ratio", "Share of the elements that rank 0 last put on the wire", self._achieved)
         text = "Norm of what error feedback holds back on rank 0, of what was sent last"

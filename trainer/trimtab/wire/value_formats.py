@@ -132,7 +132,7 @@ class Blocks(ValueFormat):
 @cache
 def format_of(wire: str) -> ValueFormat:
     """Return the format that a plan's ``wire`` names."""
-    made: ValueFormat = wires.make(wire)
+    made: ValueFormat = wires.create(wire)
     return made
 
 

@@ -22,15 +22,15 @@ class Progress:
 
     has_trained: bool = False
     """Whether it has ever said that steps are done."""
-    stalled_seconds: float = 0.0
+    seconds_without_progress: float = 0.0
     """From the message that told the last new step, or the first message, to the last message."""
 
-    def heard(self, last: Rank0Status | None, now: Rank0Status, seconds: float) -> Self:
+    def on_message(self, last: Rank0Status | None, now: Rank0Status, seconds: float) -> Self:
         """The progress after message ``now``, which came ``seconds`` after message ``last``, if there was one."""
         has_trained = self.has_trained or now.state == "Running"
         is_further = now.step is not None and (last is None or last.step is None or now.step > last.step)
-        stalled = 0.0 if last is None or is_further else self.stalled_seconds + seconds
-        return replace(self, has_trained=has_trained, stalled_seconds=stalled)
+        stalled = 0.0 if last is None or is_further else self.seconds_without_progress + seconds
+        return replace(self, has_trained=has_trained, seconds_without_progress=stalled)
 
 
 def progress_deadline(progress_deadline_seconds: int | None, timeout: float, has_trained: bool) -> float | None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trimtab_api.steps_of_attempts import why_no_other
+from trimtab_api.steps_of_attempts import no_restart_reason
+from trimtab_api.throttling import Backoff
 
 from trimtab_operator.decisions.pods import Problem
 
 #: Seconds that the second restart in a row waits, and the longest wait; each further restart waits twice as long.
 SHORTEST_WAIT, LONGEST_WAIT = 10.0, 300.0
+_BACKOFF = Backoff(SHORTEST_WAIT, LONGEST_WAIT)
 #: Seconds after which an attempt has gone well: whatever ended it, the next begins at once, and is the first in a row.
 BACKOFF_RESET_AFTER = 600.0
 #: Evictions for want of memory, one attempt after the other, that are nobody's fault; further ones count.
@@ -27,7 +29,7 @@ class Restart:
     """All ranks are to restart together."""
 
     cause: Problem
-    counts: bool
+    counts_toward_max_restarts: bool
     """Whether maxRestarts counts it."""
     is_memory_eviction: bool = False
     """Whether a node that was short of memory caused it."""
@@ -56,7 +58,7 @@ def after_failure(
     if policy == "Never":
         return FailJob(cause.reason, f"{cause.message} (restartPolicy is Never)")
     if counted < max_restarts:
-        return Restart(cause, counts=True, is_memory_eviction=is_memory_eviction)
+        return Restart(cause, counts_toward_max_restarts=True, is_memory_eviction=is_memory_eviction)
     if max_restarts == 0:
         return FailJob(cause.reason, f"{cause.message} (maxRestarts is 0)")
     return FailJob(cause.reason, f"{cause.message} (after {counted} restarts, the most that maxRestarts allows)")
@@ -65,7 +67,7 @@ def after_failure(
 def after_disruption(cause: Problem, is_memory_eviction: bool, disruptions: int, most: int) -> Restart | FailJob:
     """What follows a disruption that is nobody's fault: a restart that does not count, as long as there are few."""
     if disruptions < most:
-        return Restart(cause, counts=False, is_memory_eviction=is_memory_eviction)
+        return Restart(cause, counts_toward_max_restarts=False, is_memory_eviction=is_memory_eviction)
     remedy = "the most that spec.maxDisruptions allows"
     return FailJob("TooManyDisruptions", f"{cause.message} (after {disruptions} disruptions, {remedy})")
 
@@ -83,11 +85,11 @@ def evicted_again(cause: Problem) -> Problem:
 
 def without_a_step(cause: Problem, num_restarts: int, num_without_step: int) -> FailJob:
     """The end of a job whose restarts never reach a step."""
-    return FailJob("RestartsReachNoStep", f"{cause.message} ({why_no_other(num_restarts, num_without_step)})")
+    return FailJob("RestartsReachNoStep", f"{cause.message} ({no_restart_reason(num_restarts, num_without_step)})")
 
 
 @dataclass(frozen=True)
-class Backoff:
+class RestartBackoff:
     """How fast restarts follow each other."""
 
     in_a_row: int
@@ -96,8 +98,8 @@ class Backoff:
     """Seconds that the next attempt waits."""
 
 
-def pace(in_a_row: int, lasted: float) -> Backoff:
-    """The pace of the next restart, after ``in_a_row`` restarts and an attempt that ``lasted`` so many seconds."""
+def restart_backoff(in_a_row: int, lasted: float) -> RestartBackoff:
+    """Return the wait of the next restart, after ``in_a_row`` restarts and an attempt of ``lasted`` seconds."""
     if in_a_row == 0 or lasted >= BACKOFF_RESET_AFTER:
-        return Backoff(1, 0.0)
-    return Backoff(in_a_row + 1, min(LONGEST_WAIT, SHORTEST_WAIT * 2.0 ** min(in_a_row - 1, 30)))
+        return RestartBackoff(1, 0.0)
+    return RestartBackoff(in_a_row + 1, _BACKOFF.delay(in_a_row - 1))

@@ -26,7 +26,7 @@ class WorkerFailure:
     """A worker is gone, and the others cannot go on without it."""
 
     cause: Problem
-    disrupted: bool
+    is_disruption: bool
     """True: the cluster took it away, through no fault of the job's."""
     is_memory_eviction: bool = False
     """True: the cluster took it away since its node was short of memory."""
@@ -48,10 +48,10 @@ def find_root_failure(job_failure: str | None, pods: Sequence[Pod], deleted: Pod
     """
     for pod in sorted(pods, key=lambda pod: pod.worker):
         if pod.disruption is not None and pod.phase != "Succeeded":
-            return WorkerFailure(pod.disruption, disrupted=True, is_memory_eviction=pod.is_memory_eviction)
+            return WorkerFailure(pod.disruption, is_disruption=True, is_memory_eviction=pod.is_memory_eviction)
     if deleted is not None:
         message = f"the pod of worker {deleted.worker} was deleted before it ended, by whom is unknown"
-        return WorkerFailure(Problem("PodDeleted", message), disrupted=True)
+        return WorkerFailure(Problem("PodDeleted", message), is_disruption=True)
     if job_failure is None:
         return None
     on_lost_node = lost_node(pods)
@@ -59,10 +59,10 @@ def find_root_failure(job_failure: str | None, pods: Sequence[Pod], deleted: Pod
         return on_lost_node
     failed = [pod for pod in pods if pod.failure is not None]
     if not failed:
-        return WorkerFailure(Problem("JobFailed", job_failure), disrupted=False)
+        return WorkerFailure(Problem("JobFailed", job_failure), is_disruption=False)
     first = min(failed, key=lambda pod: (not pod.failed_at, pod.failed_at, _violence(pod), pod.worker))
     assert first.failure is not None
-    return WorkerFailure(first.failure, disrupted=False)
+    return WorkerFailure(first.failure, is_disruption=False)
 
 
 def deleted_by_hand(pods: Sequence[Pod], processes_per_worker: int, started_at: str) -> Pod | None:
@@ -104,7 +104,7 @@ def pending_worker(pods: Sequence[Pod], processes_per_worker: int) -> WorkerFail
         return None
     first = min(missing)
     message = f"worker {first} had not started when the others had waited for it for spec.communication.timeout"
-    return WorkerFailure(Problem("WorkerPending", message), disrupted=True)
+    return WorkerFailure(Problem("WorkerPending", message), is_disruption=True)
 
 
 def lost_node(pods: Sequence[Pod]) -> WorkerFailure | None:
@@ -114,7 +114,7 @@ def lost_node(pods: Sequence[Pod]) -> WorkerFailure | None:
         return None
     first = min(lost, key=lambda pod: pod.worker)
     message = f"worker {first.worker} was lost with node {first.node}, which is gone or cannot be reached"
-    return WorkerFailure(Problem("NodeLost", message), disrupted=True)
+    return WorkerFailure(Problem("NodeLost", message), is_disruption=True)
 
 
 def _violence(pod: Pod) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab_api.steps_of_attempts import MOST_WITHOUT_STEP, restarts_without_step, why_no_other
+from trimtab_api.steps_of_attempts import MOST_WITHOUT_STEP, no_restart_reason, restarts_without_step
 
 #: Of the first restart, in seconds; each further one without a step in between waits twice as long.
 FIRST_PAUSE_SECONDS = 0.5
@@ -41,4 +41,4 @@ class RestartPolicy:
             return ""
         if self.num_restarts >= self.max_restarts:
             return f"after {self.num_restarts} restarts, the most that spec.maxRestarts allows: "
-        return f"{why_no_other(self.num_restarts, self.num_without_step)}: "
+        return f"{no_restart_reason(self.num_restarts, self.num_without_step)}: "

@@ -32,7 +32,7 @@ def plan_of(
     """
     if not any(tensor_sizes):
         raise UserError("no parameter that requires a gradient has an element", field="model")
-    cuts = catalogue.planners.make(planner, *_with_elements(profile, tensor_sizes), costs or BufferCosts())
+    cuts = catalogue.planners.create(planner, *_with_elements(profile, tensor_sizes), costs or BufferCosts())
     if cuts[-1] >= sum(tensor_sizes):
         raise UserError(
             f"the model has {sum(tensor_sizes)} elements; cut before the last, not at {cuts[-1]}",

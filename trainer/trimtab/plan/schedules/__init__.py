@@ -42,7 +42,7 @@ def create(spec: str, num_buckets: int, timetable: Timetable | None = None) -> S
     if schedules[spec].is_planned:
         schedules.options(spec)
         return WaitFree(num_buckets) if timetable is None else Timetabled(num_buckets, timetable)
-    made: Schedule = schedules.make(spec, num_buckets)
+    made: Schedule = schedules.create(spec, num_buckets)
     return made
 
 
@@ -53,5 +53,5 @@ def planned(spec: str, cuts: tuple[int, ...], *, profile: Profile | None, facts:
     """
     if profile is None or not schedules[spec].is_planned:
         return PlannedSchedule(cuts, None)
-    made: PlannedSchedule = schedules.make(spec, profile, cuts, facts)
+    made: PlannedSchedule = schedules.create(spec, profile, cuts, facts)
     return made

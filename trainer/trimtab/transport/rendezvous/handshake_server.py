@@ -139,7 +139,7 @@ class HandshakeServer(Generic[T]):
     def _failed(self, each: _Conversation[T], error: Exception) -> CallError:
         assert each.called is not None
         self._hang_up(each)
-        return CallError(each.called, explain(error))
+        return CallError(each.called, format_connection_error(error))
 
     def _hang_up(self, each: _Conversation[T]) -> None:
         with contextlib.suppress(KeyError):
@@ -182,7 +182,7 @@ def advance(steps: Steps[T], message: bytes | None, connection: socket.socket) -
     return step
 
 
-def explain(error: Exception) -> str:
+def format_connection_error(error: Exception) -> str:
     """Why a conversation ended, in a few words."""
     if isinstance(error, AuthenticationError):
         return "what answers there does not know this job's secret"

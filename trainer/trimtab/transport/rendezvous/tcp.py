@@ -22,7 +22,12 @@ from trimtab_api.rpc.addresses import is_of_this_machine
 from trimtab.transport.base import CommunicationError, malformed
 from trimtab.transport.rendezvous import handshake
 from trimtab.transport.rendezvous.handshake import AuthenticationError, Steps
-from trimtab.transport.rendezvous.handshake_server import PATIENCE_SECONDS, HandshakeServer, explain, run_handshake
+from trimtab.transport.rendezvous.handshake_server import (
+    PATIENCE_SECONDS,
+    HandshakeServer,
+    format_connection_error,
+    run_handshake,
+)
 
 _RENDEZVOUS, _ENDPOINT, _ALL = b"rendezvous", b"endpoint", b"all"
 #: Seconds between two attempts to reach rank 0, which may not listen yet.
@@ -145,7 +150,9 @@ def _connect_to_rank0(
             connection = socket.create_connection((host, port), timeout=max(0.01, until - time.monotonic()))
         except OSError as error:
             if time.monotonic() + _RETRY_SECONDS >= until:
-                raise CommunicationError(0, f"did not let the ranks meet at {where}: {explain(error)}") from error
+                raise CommunicationError(
+                    0, f"did not let the ranks meet at {where}: {format_connection_error(error)}"
+                ) from error
             time.sleep(_RETRY_SECONDS)
             continue
         with connection:
@@ -155,15 +162,18 @@ def _connect_to_rank0(
                 key = run_handshake(connection, handshake.call(secret, _RENDEZVOUS, rank), patience)
             except (OSError, AuthenticationError) as error:  # something else may have had the port before rank 0
                 if time.monotonic() + _RETRY_SECONDS >= until:
-                    raise CommunicationError(0, f"did not let the ranks meet at {where}: {explain(error)}") from error
+                    raise CommunicationError(
+                        0, f"did not let the ranks meet at {where}: {format_connection_error(error)}"
+                    ) from error
                 time.sleep(_RETRY_SECONDS)
                 continue
             try:
                 connection.sendall(handshake.seal(key, _ENDPOINT, endpoint))
                 told = run_handshake(connection, handshake.unseal(key, _ALL), until + _GRACE_SECONDS)
             except (OSError, AuthenticationError) as error:
+                said = format_connection_error(error)
                 raise CommunicationError(
-                    0, f"has left {where} before all ranks met there ({explain(error)}); that rank's log says why"
+                    0, f"has left {where} before all ranks met there ({said}); that rank's log says why"
                 ) from error
         return _checked(told, num_ranks, where, timeout)
 
