@@ -85,6 +85,7 @@ def make_client(monkeypatch: pytest.MonkeyPatch) -> Any:
         if is_slow:
             controller.may_answer.clear()
         client = ControlClient(controller, "nowhere:1", lines.append, lambda: 0.0, warn=warnings.append)
+        client.start()
         made.append(ClientUnderTest(client, controller, watches[-1], lines, warnings))
         return made[-1]
 

@@ -61,18 +61,20 @@ class ControlClient:
         monitor: str | None,
         log: Callable[[dict[str, Any]], None],
         now: Callable[[], float],
-        say: Callable[[str], None] = lambda doing: None,
         certificates: Certificates | None = None,
         warn: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """``monitor`` is ``HOST:PORT``, None where the network is not measured; ``certificates`` to call it by.
+        """Ask nothing before `start`.
 
-        ``now`` is the run's clock; ``log`` takes the lines of ``decisions.jsonl``.
-
-        ``say`` is told what is done before the first step, which may take a while. ``warn`` takes a sentence for the
-        user: that the network is not measured, and that it is again.
+        Args:
+            controller: Decides.
+            monitor: The network monitor's ``HOST:PORT``; None if the network is not measured.
+            log: Takes the lines of ``decisions.jsonl``.
+            now: The run's clock, in seconds.
+            certificates: To call the monitor by.
+            warn: Takes a sentence for the user: that the network is not measured, and that it is again.
         """
-        self._controller = controller
+        self._controller, self._monitor, self._certificates = controller, monitor, certificates
         self._log = log
         self._now = now
         self._control = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trimtab-control")
@@ -86,13 +88,20 @@ class ControlClient:
         self._step_ended_at = now()
         self._failure: BaseException | None = None
         self._has_news = False
-        """Whether the monitor has spoken since the controller was asked last."""
+        """True if the monitor has spoken since the controller was asked last."""
         self.view: NetworkView | None = None
         self._watch: netmon_client.NetworkWatch | None = None
         self._warn, self._alarm = warn, NetworkAlarm()
-        if monitor is not None:
-            self._tell(controller.preload)  # beside the wait: where figures come late, no decision waits for it
-            self._watch = netmon_client.watch(monitor, self._on_change, certificates)
+
+    def start(self, say: Callable[[str], None] = lambda doing: None) -> None:
+        """Wait for the network's first figures and for the first plan, each for a bounded time.
+
+        Args:
+            say: Is told what is done meanwhile.
+        """
+        if self._monitor is not None:
+            self._tell(self._controller.preload)  # beside the wait: where figures come late, no decision waits for it
+            self._watch = netmon_client.watch(self._monitor, self._on_change, self._certificates)
             say("measuring the network")
             self._check_network(self._watch.wait_until_measured(FIRST_MEASUREMENT_SECONDS), patience=0.0)
         say("choosing the first plan")

@@ -244,10 +244,10 @@ def _session_of(
             joined.monitor,
             log=recorder.decision,
             now=lambda: recorder.now,
-            say=recorder.starting,
             certificates=joined.certificates,
             warn=_said_by(group.rank),
         )
+        control_client.start(recorder.starting)
     session = kind(
         model,
         optimizers,
