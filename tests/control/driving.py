@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator import GIGABIT
-from trimtab.control.controller import Controller
+from trimtab.control.factory import make_controller
 from trimtab.control.types import ControllerSettings, ModelFacts, NetworkView, StepReport, SwitchPlan
 from trimtab.evaluation.judge.simulated_cluster import Phase, SimulatedCluster
 from trimtab_api.catalogue import COLLECTIVES
@@ -45,7 +45,7 @@ def report(step, plan, finite=True, residual_norm=1.0, collective=0.1, step_seco
 
 
 def sparse_controller():
-    controller = Controller(ControllerSettings(), FACTS)
+    controller = make_controller(ControllerSettings(), FACTS)
     controller.observe_network(NetworkView(1, *SLOW), 0.0)
     assert isinstance(controller.next_action(0.0, 100), SwitchPlan)
     return controller

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from driving import FACTS, FAST, SLOW, cluster, decisions, report, sparse_controller, train
 from simulator import GIGABIT, dense
-from trimtab.control.controller import Controller
+from trimtab.control.factory import make_controller
 from trimtab.control.types import ControllerSettings, NetworkView, SwitchPlan
 from trimtab.evaluation.judge.simulated_run import SimulatedRun
 from trimtab_api.catalogue import COLLECTIVES
@@ -66,7 +66,7 @@ def test_a_network_that_becomes_slow_does_not_send_the_job_to_dense(period):
 
 
 def test_a_changed_network_ends_the_wait_of_a_plan_that_was_merely_slow():
-    controller = Controller(ControllerSettings(), FACTS)
+    controller = make_controller(ControllerSettings(), FACTS)
     controller.observe_network(NetworkView(1, *FAST), 0.0)
     now, adopted = 0.0, []
     for step in range(12):

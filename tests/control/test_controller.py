@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from driving import FACTS, FAST, SLOW, cluster, decisions, report, sparse_controller, train
 from simulator import GIGABIT, SINGLE, dense, random_cluster
-from trimtab.control.controller import Controller
+from trimtab.control.factory import make_controller
 from trimtab.control.types import (
     ControllerSettings,
     KeepGoing,
@@ -52,14 +52,14 @@ def test_there_is_none_where_one_dense_step_would_take_seconds():
 
 
 def test_without_a_network_view_nothing_is_decided():
-    controller = Controller(ControllerSettings(), FACTS)
+    controller = make_controller(ControllerSettings(), FACTS)
     for step in range(30):
         controller.observe_step(report(step, controller.plan), step * 0.2)
         assert controller.next_action(step * 0.2, 100) == KeepGoing()
 
 
 def test_a_stale_view_is_no_view():
-    controller = Controller(ControllerSettings(), FACTS)
+    controller = make_controller(ControllerSettings(), FACTS)
     controller.observe_network(NetworkView(1, *SLOW, stale=True), 0.0)
     assert controller.next_action(0.0, 100) == KeepGoing()
 
@@ -80,7 +80,7 @@ def test_a_static_policy_without_a_plan_is_a_users_mistake():
 
 
 def test_one_rank_has_nothing_to_decide():
-    controller = Controller(ControllerSettings(), replace(FACTS, num_ranks=1))
+    controller = make_controller(ControllerSettings(), replace(FACTS, num_ranks=1))
     controller.observe_network(NetworkView(1, *SLOW), 0.0)
     assert controller.next_action(0.0, 100) == KeepGoing()
 
@@ -165,7 +165,7 @@ def test_trials_and_their_cost_stay_within_their_share(seed):
 
 
 def test_a_trial_never_crosses_an_epochs_end():
-    controller = Controller(ControllerSettings(), FACTS)
+    controller = make_controller(ControllerSettings(), FACTS)
     asked = []
     original = controller._trials
 
@@ -338,7 +338,7 @@ def test_a_moved_gain_waits_while_deciding_has_taken_a_share_of_training_that_sh
 def test_state_survives_a_restart_as_json():
     run = train(SimulatedRun(random_cluster(4, 4), ControllerSettings(), 4), 30)
     sizes = run.cluster.tensor_sizes
-    restored = Controller(ControllerSettings(), ModelFacts(sum(sizes), sizes, 4), seed=4)
+    restored = make_controller(ControllerSettings(), ModelFacts(sum(sizes), sizes, 4), seed=4)
     restored.load_state_dict(json.loads(json.dumps(run.controller.state_dict())))
     assert restored.plan == run.controller.plan
     assert restored.state_dict() == run.controller.state_dict()

@@ -10,7 +10,7 @@ import pytest
 from recorded import DIGITS, GPT, random_adam_cluster
 from simulator import ADAPTIVE, GRID, UPDATES, dense, random_cluster
 from trimtab.control.cost_model import predictor as predict
-from trimtab.control.sources import sources_between
+from trimtab.control.settings import sources_between
 from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
 from trimtab.evaluation.judge import RANDOM_NETWORK_SEED
 from trimtab.evaluation.judge.networks import networks

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from kit.catalogue_additions import forget_additions
 from simulator import GIGABIT
-from trimtab.control.controller import Controller
 from trimtab.control.cost_model.predictor import Predictor
+from trimtab.control.factory import make_controller
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.search.space import Space
 from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, NetworkView, StepReport, SwitchPlan
@@ -96,30 +96,30 @@ def test_one_rank_has_no_exchange(planner):
 
 
 def test_training_begins_dense_in_the_buffers_of_the_first_planner(planner):
-    plan = Controller(ControllerSettings(fusions=(RECORDING, "single")), FACTS).plan
+    plan = make_controller(ControllerSettings(fusions=(RECORDING, "single")), FACTS).plan
     assert plan == Plan(1.0, "dense-ring", fusion=FusionPlan((0, 1_000_000), planner=RECORDING))
 
 
 def test_dense_is_sent_by_the_first_schedule():
-    assert Controller(ControllerSettings(schedules=("after-backward", "wait-free")), FACTS).plan.schedule == (
+    assert make_controller(ControllerSettings(schedules=("after-backward", "wait-free")), FACTS).plan.schedule == (
         "after-backward"
     )
 
 
 def test_a_planner_that_cannot_plan_the_model_is_refused_before_training():
     with pytest.raises(UserError, match="fusion"):
-        Controller(ControllerSettings(fusions=("single", "cuts:at=4000000000")), FACTS)
+        make_controller(ControllerSettings(fusions=("single", "cuts:at=4000000000")), FACTS)
 
 
 def test_a_static_plan_is_cut_by_the_planner_that_it_names(planner):
     static = Plan.parse(f"0.01/all-gather/sparsifier=topk/fusion={RECORDING}")
-    plan = Controller(ControllerSettings("static", static), FACTS).plan
+    plan = make_controller(ControllerSettings("static", static), FACTS).plan
     assert plan == Plan(0.01, "all-gather", "topk", FusionPlan((0, 1_000_000), planner=RECORDING))
 
 
 def test_the_controller_asks_with_the_profile_and_chooses_among_all_planners_buffers(planner):
     settings = ControllerSettings(fusions=("single", RECORDING))
-    controller = Controller(settings, FACTS)
+    controller = make_controller(settings, FACTS)
     controller.observe_network(NetworkView(1, 1e-3, 0.02 * GIGABIT), 0.0)
     controller.next_action(0.0, 100)
     assert {seen[0] for seen in asked} == {None}
@@ -134,7 +134,7 @@ def test_the_papers_planners_are_searched_where_a_job_names_them_and_the_decisio
     named = ("single", "safusion", "none", "mg-wfbp", "omgs", "cupcake", "autotuned", "optimal")
     facts = ModelFacts(4_000_000, tuple([100_000] * 40), 4)
     settings = ControllerSettings(fusions=named, collectives=("all-gather",), min_ratio=0.01, max_ratio=0.02)
-    controller = Controller(settings, facts)
+    controller = make_controller(settings, facts)
     controller.observe_network(NetworkView(1, 1e-3, 0.2 * GIGABIT), 0.0)
     controller.next_action(0.0, 100)
     backward = (0.03 / 40,) * 40
@@ -164,7 +164,7 @@ def profiled(lead=0.02, loss=1.0):
 
 def static(schedule, fusion="equal:buffers=8"):
     plan = Plan.parse(f"dense/fusion={fusion}/schedule={schedule}")
-    controller = Controller(ControllerSettings("static", plan), FACTS)
+    controller = make_controller(ControllerSettings("static", plan), FACTS)
     controller.observe_network(NetworkView(1, SLOW[0], 1 / SLOW[1]), 0.0)
     exchange = Predictor(FACTS).sync_seconds(controller.plan, *SLOW)
     controller.observe_step(StepReport(0, controller.plan, 0.5, 0.27, 0.0, exchange, 1, 1, 1.0, 0.0, finite=True), 0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from trimtab.control.controller import Controller
+from trimtab.control.factory import make_controller
 from trimtab.control.types import ControllerSettings, ModelFacts, NetworkView
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import BucketTimes, ModuleTimes, Profile
@@ -35,7 +35,7 @@ def predicted(controller):
 
 
 def test_a_gradient_that_comes_early_is_hidden_better_than_its_size_told():
-    controllers = [Controller(ControllerSettings(), FACTS) for _ in range(2)]
+    controllers = [make_controller(ControllerSettings(), FACTS) for _ in range(2)]
     unprofiled = predicted(controllers[0])
     for controller, backward in zip(controllers, ((0.001, 0.039), (0.039, 0.001)), strict=True):
         controller.observe_profile(profile(backward), 3.0)
@@ -44,7 +44,7 @@ def test_a_gradient_that_comes_early_is_hidden_better_than_its_size_told():
 
 
 def test_it_is_written_down():
-    controller = Controller(ControllerSettings(), FACTS)
+    controller = make_controller(ControllerSettings(), FACTS)
     controller.observe_profile(profile((0.01, 0.03)), 3.0)
     (line,) = controller.log.drain()
     assert (line["record"], line["step"], line["time"], line["loss"]) == ("profile", 12, 3.0, 1.5)
@@ -54,7 +54,7 @@ def test_it_is_written_down():
 
 
 def test_with_it_goes_what_the_model_makes_of_a_step():
-    controller = Controller(ControllerSettings(), FACTS)
+    controller = make_controller(ControllerSettings(), FACTS)
     controller.observe_network(NetworkView(1, 1e-3, 125e6), 1.0)
     controller.log.drain()
     controller.observe_profile(profile((0.01, 0.03)), 3.0)
@@ -68,7 +68,7 @@ def test_with_it_goes_what_the_model_makes_of_a_step():
 
 
 def test_it_survives_a_restart():
-    controller, restored = Controller(ControllerSettings(), FACTS), Controller(ControllerSettings(), FACTS)
+    controller, restored = make_controller(ControllerSettings(), FACTS), make_controller(ControllerSettings(), FACTS)
     controller.observe_profile(profile((0.039, 0.001)), 3.0)
     restored.load_state_dict(json.loads(json.dumps(controller.state_dict())))
     assert predicted(restored) == predicted(controller)
@@ -78,11 +78,11 @@ def test_it_survives_a_restart():
 @pytest.mark.parametrize("backward", [(0.1,), (0.1, 0.1, 0.1), (0.0, 0.0)])
 def test_one_of_another_model_is_refused(backward):
     with pytest.raises(ValueError, match="for a model of 2 tensors"):
-        Controller(ControllerSettings(), FACTS).observe_profile(profile(backward), 3.0)
+        make_controller(ControllerSettings(), FACTS).observe_profile(profile(backward), 3.0)
 
 
 def test_a_static_policy_has_no_use_for_one():
     static = ControllerSettings(policy="static", static_plan=Plan(0.01, "all-gather"))
-    controller = Controller(static, FACTS)
+    controller = make_controller(static, FACTS)
     controller.observe_profile(profile((0.1, 0.2)), 3.0)
     assert controller.log.drain() == []

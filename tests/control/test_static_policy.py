@@ -12,7 +12,7 @@ from trimtab.control.decision import Prediction
 from trimtab.control.learning import Learner
 from trimtab.control.monitors.network import Network
 from trimtab.control.search.selection import Choice
-from trimtab.control.static_policy import NOMINAL_NETWORK, StaticPolicy
+from trimtab.control.static_controller import NOMINAL_NETWORK, StaticPolicy
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import Profile
 from trimtab.plan.timetable import Iteration, Send, Timetable

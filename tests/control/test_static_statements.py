@@ -2,7 +2,7 @@
 
 import pytest
 from simulator import GIGABIT
-from trimtab.control.controller import Controller
+from trimtab.control.factory import make_controller
 from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, NetworkView, StepReport
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import BucketTimes, ModuleTimes, Profile
@@ -17,7 +17,7 @@ class Watched:
     """Training at one step a second, in which the controller is asked after each."""
 
     def __init__(self) -> None:
-        self._controller = Controller(ControllerSettings("static", PLAN), FACTS)
+        self._controller = make_controller(ControllerSettings("static", PLAN), FACTS)
         self._step = 0
 
     def sees(self, revision: int, latency: float, bandwidth: float) -> None:

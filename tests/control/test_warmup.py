@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from trimtab.control import warmup
 from trimtab.control.decision import Prediction
+from trimtab.control.triggers import warmup_steps
 from trimtab.plan.plan import dense_plan
 
 
@@ -14,4 +14,4 @@ def steps_of(seconds: float) -> Prediction:
 
 @pytest.mark.parametrize(("seconds", "num_steps"), [(0.01, 20), (0.1, 10), (0.4, 2), (1.0, 1), (1.5, 0)])
 def test_a_warm_up_takes_no_longer_than_a_second(seconds: float, num_steps: int) -> None:
-    assert warmup.num_steps(steps_of(seconds), wanted=20) == num_steps
+    assert warmup_steps(steps_of(seconds), wanted=20) == num_steps

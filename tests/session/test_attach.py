@@ -18,6 +18,7 @@ from kit.training.job_file import job_file
 from torch import nn
 from trimtab.control import client as control_client
 from trimtab.control.controller import Controller
+from trimtab.control.factory import make_controller
 from trimtab.control.settings import controller_settings, fit_to_script
 from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
 from trimtab.launch.environment.launch_environment import LaunchEnvironment
@@ -134,10 +135,12 @@ def test_a_script_is_told_that_it_cannot_follow_rounds_which_its_job_asks_for_an
     for communication in ({}, {"localSteps": {"max": 4}}):
         asked = controller_settings(load_training_job(job_file(tmp_path, **communication)), SGD)
         facts = ModelFacts(10, (10,), 2, optimizer=SGD)
-        assert Controller(asked, facts).offers_rounds is (not communication), "of what the job asks for it says nothing"
+        assert make_controller(asked, facts).offers_rounds is (not communication), (
+            "of what the job asks for it says nothing"
+        )
         settings = fit_to_script(asked, alternating_optimizers=True, by_hand=False, is_hook=False, say=said.append)
         assert settings.in_loop_of(1000).sources == (sources.default,)
-        assert not Controller(settings, facts).offers_rounds
+        assert not make_controller(settings, facts).offers_rounds
     (line,) = said
     assert line.startswith("spec.communication.localSteps: no round can be followed by optimizers that take turns")
 

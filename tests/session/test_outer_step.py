@@ -14,7 +14,7 @@ from kit.training.regression import SIZE, backward, model_of, optimizer_of
 from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import Tensor, nn
-from trimtab.control.sources import sources_of
+from trimtab.control.settings import sources_of
 from trimtab.plan.plan import Plan
 from trimtab_api.trainingjob.communication import LocalSteps
 

@@ -119,7 +119,7 @@ def _choose(question: _Question, local_steps: int) -> _Choice:
     from trimtab.control.plan_evaluator import PlanEvaluator
     from trimtab.control.planning import FusionPlanning
     from trimtab.control.search.selection import choose
-    from trimtab.control.sources import sources_by_default
+    from trimtab.control.settings import sources_by_default
     from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
     from trimtab.plan.plan import Plan, dense_plan
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trimtab_api.catalogue import DENSE_COLLECTIVES, choices, collectives, planners, schedules, sources, wires
+from trimtab_api.catalogue.sources import OUTER_MOMENTUM, OUTER_RATE
 from trimtab_api.trainingjob import TrainingJob
-from trimtab_api.trainingjob.communication import Communication
+from trimtab_api.trainingjob.communication import Communication, LocalSteps
 
-from trimtab.control.sources import sources_by_default, sources_of
 from trimtab.control.types import ControllerSettings, OptimizerFamily
 from trimtab.plan.plan import FusionPlan, Plan
 
@@ -82,3 +82,24 @@ def fit_to_script(
     if any(source not in kept.sources for source in asked.sources):
         say(f"spec.communication.localSteps: no round can be followed {why}, and none will be chosen")
     return kept
+
+
+def sources_by_default(optimizer: OptimizerFamily, most: int = LocalSteps().max) -> tuple[str, ...]:
+    """What a job that says nothing of local steps may choose in loops over ``session.batches``, beside gradients.
+
+    What local steps cost was measured of the kin of Adam and of SGD; of an optimizer that is neither nobody knows.
+    """
+    return () if optimizer.kind == "unknown" else sources_between(1, most)
+
+
+def sources_of(wanted: LocalSteps) -> tuple[str, ...]:
+    """The sources that a job permits, updates with its outer step."""
+    outer = f":{OUTER_RATE.name}={wanted.outer_rate}:{OUTER_MOMENTUM.name}={wanted.outer_momentum}"
+    between = sources_between(wanted.min, wanted.max)
+    return tuple(each if each == sources.default else sources.normalize(each + outer) for each in between)
+
+
+def sources_between(fewest: int, most: int) -> tuple[str, ...]:
+    """The sources with ``fewest`` to ``most`` local steps: both ends, and powers of 4 between."""
+    steps = {fewest, most, *(4**power for power in range(10))}
+    return tuple(f"update:steps={n}" if n else sources.default for n in sorted(steps) if fewest <= n <= most)

@@ -1,13 +1,23 @@
-"""When the choice of plan is opened again, and for which reason."""
+"""When the choice of plan is opened, for the first time and again, and for which reason."""
 
 from __future__ import annotations
 
+from trimtab.control.decision import Prediction
 from trimtab.run_files.schema import Trigger
 
 #: Steps after which the choice for a new network is looked at again, in the light of what they took.
 _SETTLED_STEPS = 8
 #: Steps that tell enough of machine and network to weigh sources that were not open to choice before.
 _FIRST_STEPS = 2
+
+
+#: Longest warm-up in seconds; it is a few steps before the first choice by what was measured.
+_LONGEST_WARMUP = 1.0
+
+
+def warmup_steps(prediction: Prediction, wanted: int) -> int:
+    """Return how many steps of a plan the warm-up takes: fewer the slower they are, none where a few cost a run."""
+    return min(int(_LONGEST_WARMUP / prediction.step_seconds), wanted)
 
 
 class Triggers:
@@ -29,6 +39,10 @@ class Triggers:
     def is_settled(self) -> bool:
         """Whether the warm-up is over, and nothing is queued nor to be looked at again."""
         return self.is_warm and self._queued is None and self._second_look is None
+
+    def resume(self, *, is_warm: bool) -> None:
+        """Go on with the warm-up over, or not."""
+        self.is_warm = is_warm
 
     def queue(self, trigger: Trigger) -> None:
         """Decide at the next opportunity."""

@@ -16,7 +16,7 @@ from torch.amp.grad_scaler import GradScaler
 
 from trimtab.checkpoint.snapshot import Stateful
 from trimtab.control.client import ControlClient
-from trimtab.control.controller import Controller
+from trimtab.control.factory import make_controller
 from trimtab.control.settings import controller_settings, fit_to_script
 from trimtab.control.types import ModelFacts
 from trimtab.engine.exchange.proxy_parameters import ProxyParameters
@@ -231,7 +231,7 @@ def _session_of(
     )
     if group.transport.has_own_all_reduce:
         settings = replace(settings, dense_collectives=())  # the backend sums as it likes, whatever the plan says
-    controller = Controller(settings, facts, seed=seed)
+    controller = make_controller(settings, facts, seed=seed)
     plan = controller.plan  # every rank begins with it: once rank 0's client is there, the controller may decide
     check_momentum(plan, known)
     if is_hook:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from trimtab.control.monitors.gain import GainWatch
@@ -22,6 +23,14 @@ class SinceNetworkChange:
     may_cut: bool = True
     """Whether schedules may choose parts: not once steps in parts have turned out longer."""
 
+    def forbid_cuts(self) -> None:
+        """Have schedules choose no parts: steps in parts have turned out longer."""
+        self.may_cut = False
+
+    def exclude(self, plans: Set[ExcludedPlans]) -> None:
+        """Choose none of these on this network."""
+        self.excluded_plans |= plans
+
 
 @dataclass
 class SincePlanChange:
@@ -30,6 +39,10 @@ class SincePlanChange:
     gain: GainWatch
     residual: ResidualWatch = field(default_factory=ResidualWatch)
     num_steps: int = 0
+
+    def count_steps(self, num: int) -> None:
+        """Count so many more steps under the plan."""
+        self.num_steps += num
 
     def compressed(self, report: StepReport) -> None:
         """A step under a sparse plan has ended: what got through, and what was held back."""

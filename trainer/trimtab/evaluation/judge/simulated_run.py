@@ -13,7 +13,7 @@ from math import exp, inf
 from statistics import fmean
 from typing import Any
 
-from trimtab.control.controller import Controller
+from trimtab.control.factory import make_controller
 from trimtab.control.types import (
     Action,
     ControllerSettings,
@@ -47,7 +47,7 @@ class SimulatedRun:
     def __init__(self, cluster: SimulatedCluster, settings: ControllerSettings, seed: int) -> None:
         self.cluster = cluster
         self.now = 0.0
-        self.controller = Controller(
+        self.controller = make_controller(
             settings,
             ModelFacts(cluster.num_elements, cluster.tensor_sizes, cluster.num_ranks, cluster.optimizer),
             seed=seed,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trimtab_api.catalogue import COLLECTIVES, DENSE_COLLECTIVES
 from trimtab_api.trainingjob.communication import LocalSteps
 
-from trimtab.control.sources import sources_by_default
+from trimtab.control.settings import sources_by_default
 from trimtab.control.types import ControllerSettings
 from trimtab.evaluation.judge.best_buffers import best_buffers
 from trimtab.evaluation.judge.recorded import Recorded

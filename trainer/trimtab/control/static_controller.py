@@ -1,4 +1,4 @@
-"""A static policy's plan stays; its buffers and its timetable are made anew by what is profiled.
+"""The static controller: the plan stays; its buffers and its timetable are made anew by what is profiled.
 
 What its steps and dense's should take is said, so that who watches the job can tell whether the plan pays: once steps
 were profiled and the network is known, again when more steps have told what they take, and when the network changes.
@@ -7,17 +7,19 @@ A change of the network changes what exchanges take; a host that has become slow
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from trimtab.control.controller import Controller
 from trimtab.control.decision import Prediction
 from trimtab.control.learning import Learner
 from trimtab.control.monitors.network import Network
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.plan_outcome import sends_in_more_parts
 from trimtab.control.search.selection import Choice
-from trimtab.control.types import StepReport
+from trimtab.control.types import Action, ControllerSettings, KeepGoing, ModelFacts, StepReport, TrialReport
 from trimtab.plan.plan import Plan
+from trimtab.plan.profile import Profile
 from trimtab.run_files.schema import Trigger
 
 #: What exchanges are counted from where the network is not measured: what they take is learned.
@@ -127,3 +129,34 @@ def _is_worth_it(found: Prediction, present: Prediction) -> bool:
         found.step_seconds * found.convergence_slowdown
         < _WORTH_IT * present.step_seconds * present.convergence_slowdown
     )
+
+
+class StaticController(Controller):
+    """Keeps the plan; its buffers and its timetable are made anew by what is profiled."""
+
+    def __init__(self, settings: ControllerSettings, facts: ModelFacts, seed: int = 0) -> None:
+        """See `Controller`."""
+        super().__init__(settings, facts, seed)
+        self._policy = StaticPolicy(self._learner, self.plan)
+
+    def _learn(self, report: StepReport, now: float) -> None:
+        if self._learner.steps.add(report, now):
+            self._policy.observe_step(report, self._network_watch.network)
+            self._review(now)
+
+    def _plan_underperforms(self, *, has_more_parts: bool) -> None:
+        if has_more_parts:
+            self._policy.parts_underperform()
+
+    def observe_profile(self, profile: Profile, now: float) -> None:
+        """See `Controller.observe_profile`."""
+        self._learner.predictor.observe_profile(profile)
+
+    def observe_trials(self, reports: Sequence[TrialReport], now: float) -> None:
+        """Take no reports: trials are never asked for."""
+
+    def next_action(self, now: float, steps_left_in_epoch: int) -> Action:
+        """See `Controller.next_action`."""
+        network = self._network_watch.network
+        due = self._policy.look(self._renew, network, has_network_moved=self._network_watch.has_moved(now))
+        return self._carry_out(*due, network or NOMINAL_NETWORK, now) if due else KeepGoing()
