@@ -1,4 +1,4 @@
-"""Further links between the ranks of a job: over another interface of each host, or over the first once more."""
+"""Extra links between the ranks of a job: over another interface of each host, or over the first once more."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _NUM_ELEMENTS, _NUM_EXCHANGES = 1 << 18, 3
 
 @dataclass(frozen=True)
 class _Told:
-    """What a rank tells of its entrance."""
+    """A rank's listener, as it tells the others."""
 
     endpoint: Endpoint | None
     mistake: str | None
-    """Why it has none."""
+    """Why it has no listener."""
     attempt: str
 
 
@@ -46,11 +46,22 @@ class _NoEntranceError(Exception):
 
 
 def join(group: Group, interface: str | None, secret: bytes, deadline: float) -> tuple[float, ...]:
-    """Connect the ranks of ``group`` over ``interface`` too, where there is one; every rank calls it together.
+    """Connect the ranks of ``group`` over ``interface`` too, if there is one; every rank calls it together.
 
-    Returns the slowness of each interface (`ModelFacts.link_slowness`), alike on all ranks. A plan may ask for further
-    links over the first one later (`Group.join_links`). ``secret`` is what ranks know each other by. Raises `UserError`
-    on every rank where one of them has no such interface, and `CommunicationError`.
+    A plan may ask for further links over the first interface later (`Group.join_links`).
+
+    Args:
+        group: The ranks.
+        interface: Name of the second interface; None without one.
+        secret: By which ranks authenticate each other.
+        deadline: Seconds.
+
+    Returns:
+        The slowness of each interface (`ModelFacts.link_slowness`), the same on all ranks.
+
+    Raises:
+        UserError: A rank has no such interface; raised on every rank.
+        CommunicationError: A rank cannot be reached.
     """
     is_on_cpu = group.transport.device.type == "cpu"
     if is_on_cpu and group.size > 1:
@@ -75,7 +86,7 @@ def join(group: Group, interface: str | None, secret: bytes, deadline: float) ->
 
 
 def _connected_again(group: Group, secret: bytes, deadline: float) -> Group | None:
-    """The ranks of ``group`` once more, over the interface that they have; None, and said, where one cannot."""
+    """Connect the ranks once more over the interface that they have; report it and return None if one cannot."""
     try:
         return _connected(group, "", secret, deadline)
     except _NoEntranceError as error:
@@ -91,9 +102,11 @@ def _connected_again(group: Group, secret: bytes, deadline: float) -> Group | No
 
 
 def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> Group:
-    """The ranks of ``group`` once more, over ``interface``; empty: over the one that they have.
+    """Connect the ranks once more over ``interface``; if empty, over the one that they have.
 
-    Raises `_NoEntranceError` on every rank where one of them cannot listen there, and `CommunicationError`.
+    Raises:
+        _NoEntranceError: A rank cannot listen there; raised on every rank.
+        CommunicationError: A rank cannot be reached.
     """
     listener, mistake = None, None
     try:
@@ -114,7 +127,7 @@ def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> 
 
 
 def _slowness(group: Group) -> tuple[float, ...]:
-    """Of each link, as rank 0 measured it."""
+    """Return the slowness of each link, as rank 0 measured it."""
     seconds = [_exchange_seconds(group, link) for link in (group, *group.extra_links)]
     measured = broadcast_json(group, [each / seconds[0] for each in seconds], _NUMBERS)
     if len(measured) != len(seconds) or not all(0 < each < float("inf") for each in measured):
@@ -123,7 +136,7 @@ def _slowness(group: Group) -> tuple[float, ...]:
 
 
 def _exchange_seconds(group: Group, link: Group) -> float:
-    """The shortest of some exchanges over ``link``, which all ranks begin together."""
+    """Return the shortest of some exchanges over ``link``, which all ranks begin together."""
     shortest = float("inf")
     for _ in range(1 + _NUM_EXCHANGES):
         values = torch.zeros(_NUM_ELEMENTS, dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""Many conversations at once, on one thread: whoever is silent, or talks nonsense, delays nobody else."""
+"""A server of many handshakes at once, on one thread: a peer that is silent, or talks nonsense, delays nobody else."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class _Conversation(Generic[T]):
     steps: Steps[T]
     until: float
     called: int | None = None
-    """The peer that was called; None where the other end called."""
+    """The peer that was called; None if the other end called."""
     wanted: int | None = None
-    """Bytes of the next message; None while the connection that was called for is not there yet."""
+    """Bytes of the next message; None while a connection that was called for is not there yet."""
     got: bytearray = field(default_factory=bytearray)
 
 
@@ -42,12 +42,12 @@ class CallError(Exception):
 
 
 class HandshakeServer(Generic[T]):
-    """Answers whoever connects to ``listener``, each by its own ``talk()``, and calls others."""
+    """Answers each peer that connects to ``listener``, by its own ``talk()``, and calls others."""
 
     def __init__(
         self, listener: socket.socket, talk: Callable[[], Steps[T]], patience: float = PATIENCE_SECONDS
     ) -> None:
-        """``patience``: seconds that a conversation may take which the other end began."""
+        """Listen; ``patience``: seconds that a handshake may take which the other end began."""
         self._listener, self._talk, self._patience = listener, talk, patience
         self._conversations: dict[int, _Conversation[T]] = {}
         self._selector = selectors.DefaultSelector()
@@ -65,7 +65,7 @@ class HandshakeServer(Generic[T]):
         self._selector.close()
 
     def call(self, peer: int, connection: socket.socket, address: tuple[str, int], steps: Steps[T]) -> None:
-        """Connect an unconnected socket, and talk by ``steps``; `next` hears of it."""
+        """Connect an unconnected socket, and run the handshake ``steps``; `next` returns its result."""
         connection.setblocking(False)
         each = _Conversation(connection, steps, float("inf"), peer)
         self._conversations[connection.fileno()] = each
@@ -78,9 +78,13 @@ class HandshakeServer(Generic[T]):
         self._selector.register(connection, selectors.EVENT_WRITE)
 
     def next(self, until: float) -> tuple[socket.socket, T] | None:
-        """The next connection whose conversation has come to its end, and what that is; None at ``until``.
+        """Wait for the next connection whose handshake has ended.
 
-        The socket is the caller's from then on. Raises `CallError` for a peer that was called.
+        Returns:
+            The socket, which is the caller's from then on, and the handshake's result; None at ``until``.
+
+        Raises:
+            CallError: A peer that was called has failed.
         """
         while (now := time.monotonic()) < until:
             for each in [each for each in self._conversations.values() if each.until <= now]:
@@ -108,7 +112,7 @@ class HandshakeServer(Generic[T]):
         self._selector.register(connection, selectors.EVENT_READ)
 
     def _go_on(self, each: _Conversation[T]) -> tuple[socket.socket, T] | None:
-        """Take what has come; what the conversation ends with, where it does."""
+        """Take what has come, and return the socket and result if the handshake has ended."""
         try:
             if each.wanted is None:  # called, and now connected or not
                 if error := each.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
@@ -149,9 +153,11 @@ class HandshakeServer(Generic[T]):
 
 
 def run_handshake(connection: socket.socket, steps: Steps[T], until: float) -> T:
-    """One conversation alone, which waits for the other end until ``until``.
+    """Run one handshake alone, waiting for the other end until ``until``.
 
-    Raises OSError where that goes, or does not speak in time, and `AuthenticationError`.
+    Raises:
+        OSError: The other end is gone, or does not answer in time.
+        AuthenticationError: The other end does not know the secret.
     """
     try:
         wanted = advance(steps, None, connection)
@@ -170,10 +176,12 @@ def run_handshake(connection: socket.socket, steps: Steps[T], until: float) -> T
 
 
 def advance(steps: Steps[T], message: bytes | None, connection: socket.socket) -> int:
-    """Go on with ``message``, send what there is to send; returns the number of bytes to wait for next.
+    """Go on with ``message``, send what there is to send, and return the number of bytes to wait for next.
 
-    Raises StopIteration with the conversation's end. Messages are small: they go out whole, or the other end has not
-    read for long.
+    Messages are small: they go out whole, unless the other end has not read for long.
+
+    Raises:
+        StopIteration: The handshake has ended, with its result.
     """
     step = steps.send(message)  # type: ignore[arg-type]  # None begins a generator
     while isinstance(step, bytes):
@@ -183,7 +191,7 @@ def advance(steps: Steps[T], message: bytes | None, connection: socket.socket) -
 
 
 def format_connection_error(error: Exception) -> str:
-    """Why a conversation ended, in a few words."""
+    """Return why a handshake failed, in a few words."""
     if isinstance(error, AuthenticationError):
         return "what answers there does not know this job's secret"
     if isinstance(error, TimeoutError):
