@@ -33,11 +33,11 @@ class _Told:
     attempt: str
 
 
-_ENTRANCE: Read[_Told] = json_of(_Told)
+_LISTENER: Read[_Told] = json_of(_Told)
 _NUMBERS: Read[list[float]] = json_of(list[float])
 
 
-class _NoEntranceError(Exception):
+class _NoListenerError(Exception):
     """A rank cannot be called over an interface."""
 
     def __init__(self, rank: int, reason: str) -> None:
@@ -72,7 +72,7 @@ def join(group: Group, interface: str | None, secret: bytes, deadline: float) ->
         raise UserError("joins ranks whose model is on the CPU; leave it out", field=FIELD, value=interface)
     try:
         group.extra_links = (_connected(group, interface, secret, deadline),)
-    except _NoEntranceError as error:
+    except _NoListenerError as error:
         remedy = f"rank {error.rank} has none ({error.reason}); name one that every worker has, or leave it out"
         raise UserError(remedy, field=FIELD, value=interface) from error
     slowness = _slowness(group)
@@ -89,7 +89,7 @@ def _connected_again(group: Group, secret: bytes, deadline: float) -> Group | No
     """Connect the ranks once more over the interface that they have; report it and return None if one cannot."""
     try:
         return _connected(group, "", secret, deadline)
-    except _NoEntranceError as error:
+    except _NoListenerError as error:
         group.open_extra_links = None
         if group.rank == 0:
             print(
@@ -105,7 +105,7 @@ def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> 
     """Connect the ranks once more over ``interface``; if empty, over the one that they have.
 
     Raises:
-        _NoEntranceError: A rank cannot listen there; raised on every rank.
+        _NoListenerError: A rank cannot listen there; raised on every rank.
         CommunicationError: A rank cannot be reached.
     """
     listener, mistake = None, None
@@ -114,12 +114,12 @@ def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> 
     except OSError as error:
         mistake = error.strerror
     mine = {"endpoint": listener and listener.endpoint, "mistake": mistake, "attempt": os.urandom(16).hex()}
-    told = gather_json(group, mine, _ENTRANCE)
+    told = gather_json(group, mine, _LISTENER)
     for rank, each in enumerate(told):
         if each.endpoint is None:
             if listener is not None:
                 listener.listener.close()
-            raise _NoEntranceError(rank, each.mistake or "it does not say why")
+            raise _NoListenerError(rank, each.mistake or "it does not say why")
     assert listener is not None, "or its mistake was raised"
     attempt = checked_attempt(told[0].attempt)
     endpoints = [each.endpoint for each in told if each.endpoint is not None]

@@ -33,7 +33,7 @@ _BUFFER_BYTES = 16 << 20
 #: Seconds for all connections, once the ranks have met.
 _CONNECT_SECONDS = 120.0
 #: What a rank tells of itself over a process group, with zeros behind it.
-_CARD_BYTES = 256
+_ENDPOINT_BYTES = 256
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # <asm-generic/socket.h>; not in the socket module
 
 
@@ -98,7 +98,7 @@ def connect(
     connections: dict[int, socket.socket] = {}
     with (
         listener.listener,
-        HandshakeServer(listener.listener, lambda: _answer(rank, len(endpoints), secret, attempt)) as switchboard,
+        HandshakeServer(listener.listener, lambda: _answer(rank, len(endpoints), secret, attempt)) as server,
     ):
         try:
             for peer in range(rank):
@@ -107,9 +107,9 @@ def connect(
                 _enlarge_buffers(connection)
                 if listener.source is not None:
                     connection.bind(listener.source)
-                switchboard.call(peer, connection, address, _call(rank, peer, secret, attempt))
+                server.call(peer, connection, address, _call(rank, peer, secret, attempt))
             while len(connections) < len(endpoints) - 1:
-                ended = switchboard.next(until)
+                ended = server.next(until)
                 if ended is None:
                     missing = min(set(range(len(endpoints))) - {rank} - connections.keys())
                     raise _unreachable(missing, endpoints, "no answer in time") if missing < rank else _absent(missing)
@@ -167,7 +167,7 @@ def _endpoint_of(data: bytes, rank: int) -> Endpoint:
 
 def _gather(data: bytes, size: int, device: torch.device, process_group: dist.ProcessGroup | None) -> list[bytes]:
     """Return every rank's ``data``, as bytes and nothing that could be run; it crosses from device to device."""
-    padded = bytearray(data.ljust(_CARD_BYTES, b"\0"))
+    padded = bytearray(data.ljust(_ENDPOINT_BYTES, b"\0"))
     mine = torch.frombuffer(padded, dtype=torch.uint8).to(device)
     everyone = [torch.empty_like(mine) for _ in range(size)]
     dist.all_gather(everyone, mine, group=process_group)

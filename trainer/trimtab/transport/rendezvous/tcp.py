@@ -124,10 +124,10 @@ def _receive_all(
     except OSError as error:
         raise CommunicationError(0, f"cannot listen at {host}:{port}: {error.strerror}") from error
     with listener, contextlib.ExitStack() as connections:
-        with HandshakeServer(listener, lambda: _welcome(secret)) as switchboard:
+        with HandshakeServer(listener, lambda: _welcome(secret)) as server:
             while missing := [each for each in range(num_ranks) if each not in endpoints]:
                 say(missing)
-                come = switchboard.next(until)
+                come = server.next(until)
                 if come is None:
                     break
                 connection, (rank, key, theirs) = come
