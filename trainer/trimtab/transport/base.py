@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-#: Of a rank that has left.
+#: Reason given by a rank that has left.
 HAS_LEFT = "has closed its session, and takes part in no further step"
-#: Of a rank whose script has ended with its session open.
+#: Reason given by a rank whose script has ended with its session open.
 HAS_ENDED = "has ended its script, and takes part in no further step"
 
 

@@ -19,7 +19,7 @@ from trimtab.transport.rendezvous.mesh import Listener, connect
 from trimtab.transport.rendezvous.tcp import Endpoint, checked_attempt
 
 FIELD = "spec.network.secondInterface"
-#: What is exchanged to compare links [float32 elements], and how often; the first time fills TCP's windows.
+#: Size of the exchanges that compare links [float32 elements], and their number; the first fills TCP's windows.
 _NUM_ELEMENTS, _NUM_EXCHANGES = 1 << 18, 3
 
 

@@ -19,7 +19,7 @@ from trimtab.transport.base import malformed
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather, broadcast
 
-#: Of tensors that cross in one message; as much is held once more meanwhile.
+#: Bytes of tensors that cross in one message; as much is held once more meanwhile.
 _BYTES_TOGETHER = 64 << 20
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ def json_of(kind: Any) -> Read[Any]:
     return lambda text: adapter.validate_json(text, strict=True)
 
 
-#: What went wrong on a rank, if anything did.
+#: The error of a rank, if there is one.
 TEXT_OR_NONE: Read[str | None] = json_of(str | None)
 
 

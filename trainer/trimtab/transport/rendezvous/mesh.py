@@ -32,12 +32,12 @@ from trimtab.transport.tcp import SocketTransport
 _BUFFER_BYTES = 16 << 20
 #: Seconds for all connections, once the ranks have met.
 _CONNECT_SECONDS = 120.0
-#: What a rank tells of itself over a process group, with zeros behind it.
+#: Size of an endpoint that is sent over a process group, padded with zeros.
 _ENDPOINT_BYTES = 256
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # <asm-generic/socket.h>; not in the socket module
 
 
-#: What makes a transport: of this rank, a socket to each other rank, and the deadline in seconds.
+#: Makes a transport from this rank, a socket to each other rank, and the deadline in seconds.
 Made = Callable[[int, dict[int, socket.socket], float], SocketTransport]
 
 

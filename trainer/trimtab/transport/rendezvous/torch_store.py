@@ -39,7 +39,7 @@ _LOOK_SECONDS = 0.05
 #: Seconds for which ranks may differ in how long they take to start.
 _QUIET_SECONDS = 5.0
 _PREFIX = "trimtab"
-#: Of a value; an answer to thousands of ranks has less.
+#: Largest size of a value; an answer to thousands of ranks has less.
 _MOST_BYTES = 16 << 20
 #: Hexadecimal digits of a key, or of a secret that is sealed.
 _MOST_DIGITS = 256
