@@ -19,8 +19,7 @@ from kit.run_processes import wait_until
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import ring_all_reduce
-from trimtab.transport.rendezvous import handshake_server as switchboard
-from trimtab.transport.rendezvous import process_group
+from trimtab.transport.rendezvous import handshake_server, process_group
 from trimtab.transport.rendezvous.mesh import Listener, connect
 from trimtab.transport.rendezvous.tcp import meet
 
@@ -105,7 +104,7 @@ def exchange(both: list[Future[Any]]) -> list[float]:
 def test_the_oldest_of_too_many_strangers_is_hung_up_on(
     threads: ThreadPoolExecutor, strangers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(switchboard, "MAX_GUESTS", 3)
+    monkeypatch.setattr(handshake_server, "MAX_UNAUTHENTICATED", 3)
     port = free_port()
     first = threads.submit(meet, "127.0.0.1", port, 0, 2, PATIENCE, secret=SECRET, endpoint={})
     wait_until(lambda: is_open(port))
@@ -124,7 +123,7 @@ def test_a_stranger_is_hung_up_on_in_time_though_nobody_else_comes(threads: Thre
         def nobody() -> Any:
             yield 1
 
-        with switchboard.HandshakeServer(listener, nobody, patience=1.0) as board:
+        with handshake_server.HandshakeServer(listener, nobody, patience=1.0) as board:
             ended = threads.submit(board.next, time.monotonic() + PATIENCE)
             silent.settimeout(30)
             assert silent.recv(1) == b""

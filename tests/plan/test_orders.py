@@ -231,7 +231,7 @@ def test_generations_of_a_timetable_are_counted_from_its_iterations():
     made = queues.timetable(even(8, 1.5))
     for t in range(len(made.first), 30):
         iteration = made.iteration(t)
-        assert all(0 <= t - send.generation <= 16 for send in iteration.sends)
+        assert all(0 <= t - send.iteration <= 16 for send in iteration.sends)
         assert iteration == made.iteration(t + len(made.cycle)).since(-len(made.cycle))
 
 

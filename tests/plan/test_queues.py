@@ -29,10 +29,10 @@ class Followed:
     def follow(self, iteration, t):
         sent = [send.bucket for send in iteration.sends]
         assert len(sent) == len(set(sent)), "at most one send a bucket"
-        present = {send.bucket for send in iteration.sends if send.generation == t}
+        present = {send.bucket for send in iteration.sends if send.iteration == t}
         for send in iteration.sends:
             mine = self.waiting[send.bucket]
-            taken = [each for each in mine if max(each) <= send.generation]
+            taken = [each for each in mine if max(each) <= send.iteration]
             assert taken or send.bucket in present, "what is sent was there"
             self.waiting[send.bucket] = [each for each in mine if each not in taken]
             self.arrived[send.bucket].append(frozenset().union(*taken, {t} if send.bucket in present else ()))
@@ -72,7 +72,7 @@ def test_the_sizes_of_its_batches_are_those_of_its_updates(times, link_slowness)
 
 def case(iteration, t, times):
     """Which of the paper's cases a backward pass is, by what the forward pass left of the current queue."""
-    old = sum(times.wire[send.bucket] for send in iteration.sends if send.generation < t)
+    old = sum(times.wire[send.bucket] for send in iteration.sends if send.iteration < t)
     if iteration.update is None and old:
         return 2
     return 3 if old > sum(times.forward) else 4

@@ -71,7 +71,7 @@ class ArTopk(Collective):
         else:
             selected = None
             before = kernels.accumulate(exchange.grad, exchange.residual, exchange.next_residual)
-        # Of those who may be elected, one will send its indices.
+        # Of the ranks that may be elected, one will send its indices.
         coded = None if selected is None or self._elect else index_code.encode(selected.indices)
         timer.compressed()
         return Candidates(before, selected, coded, timer)

@@ -48,5 +48,5 @@ class ChunkedTensor:
         return found[0] if len(found) == 1 else ChunkedTensor(found)
 
 
-#: What the passes that read a gradient accept: one flat tensor, or several end to end.
+#: A gradient as the passes accept it: one flat tensor, or several end to end.
 FlatGrad = Tensor | ChunkedTensor

@@ -40,7 +40,7 @@ GRID = (
         for sent in GRID_UPDATES
     ),
 )
-#: What `grid` stands for, for a flag's help.
+#: The meaning of `grid`, for a flag's help.
 GRID_MEANS = (
     f"{len(GRID)} static plans (each of {', '.join(GRID_COLLECTIVES)} at {', '.join(f'{r:g}' for r in GRID_RATIOS)}, "
     f"and updates of {', '.join(map(str, GRID_LOCAL_STEPS))} local steps by {', '.join(GRID_UPDATES)})"

@@ -7,8 +7,8 @@ from typing import Any
 
 from trimtab.plan.plan import Plan
 
-#: What the loss really falls by, over what SGD's steps promise by the gradient's norm, where the learning rate leaves
-#: room: 0.2 to 0.6 with the noise that the norm has in it. Below this the curvature or the noise decides.
+#: Least fall of the loss over what SGD's steps promise by the gradient's norm. It is 0.2 to 0.6, with the noise in the
+#: norm, if the learning rate leaves room. Below this limit the curvature or the noise decides.
 _LEAST_KEPT = 0.15
 #: A learning rate below this share of the one at which a delay did harm is another matter.
 _MUCH_LOWER = 0.5
@@ -19,14 +19,14 @@ class ModuleTimes:
     """One module that owns parameters."""
 
     name: str
-    """As in ``model.named_modules()``."""
+    """Name in ``model.named_modules()``."""
     start: int
     stop: int
-    """Its own parameters are elements ``start .. stop-1`` of the flat gradient, in backward order."""
+    """Parameters of its own are elements ``start .. stop-1`` of the flat gradient, in backward order."""
     forward_seconds: float
     """From the end of the module before it, or the begin of the forward pass, to its own end."""
     backward_seconds: float
-    """Of its own parameters' gradients."""
+    """Backward time of its own parameters' gradients."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class BucketTimes:
     compress_seconds: float
     """Selection, packing and unpacking."""
     wire_seconds: float
-    """Its exchange in the step in which that was shortest: then it waited least for slower ranks."""
+    """Exchange time in the step in which that was shortest: then it waited least for slower ranks."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Profile:
     gradient_variance: float | None
     """Mean over ranks of the squared distance of a rank's gradient from that mean, likewise."""
     learning_rate: float | None = None
-    """Of the optimizer's first parameter group, over 1 - momentum if it has one; None if it has no rate."""
+    """Rate of the optimizer's first parameter group, over 1 - momentum if it has one; None without a rate."""
     loss_fall: float | None = None
     """Fall of the loss in an iteration since an earlier profile; None in the first, or without a loss."""
     delay_harmed_at: float | None = None

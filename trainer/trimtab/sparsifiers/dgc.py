@@ -23,7 +23,7 @@ from trimtab.sparsifiers.topk import kth_largest
 SAMPLE_SHARE = 0.01
 #: ... and the k largest that the sample holds at least.
 MIN_TOP_SAMPLES = 2
-#: What the threshold is lowered by where too few reach it.
+#: Factor of the threshold if too few elements reach it.
 LOWERED = 0.8
 
 

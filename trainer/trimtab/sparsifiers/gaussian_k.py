@@ -14,7 +14,7 @@ from trimtab import kernels
 from trimtab.kernels import FlatGrad
 from trimtab.sparsifiers.threshold_selector import Key, ThresholdSelector
 
-#: What the threshold is multiplied by where too few, and where too many elements reach it.
+#: Factors of the threshold if too few, and if too many elements reach it.
 LOWERED, RAISED = 0.5, 1.5
 
 

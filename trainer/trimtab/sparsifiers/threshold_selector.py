@@ -20,7 +20,7 @@ from trimtab.sparsifiers.near_k import EXACT_UP_TO, at_least_one, k_largest, one
 from trimtab.sparsifiers.tail_estimate import SMALLEST, estimate_by_sample
 from trimtab.sparsifiers.topk import select_exactly, top_k_in_place
 
-#: What state is kept by: a segment's first element in the flat buffers, and its length.
+#: Key of carried state: a segment's first element in the flat buffers, and its length.
 Key = tuple[int, int]
 
 

@@ -1,4 +1,4 @@
-"""What a collective needs of the network: eager point-to-point messages between the ranks of one group.
+"""The interface of transports: eager point-to-point messages between the ranks of one group.
 
 Messages between two ranks arrive in the order they were sent, so a receive needs no tag: it takes the next message of
 that peer. Every wait ends: with the message, or with a `CommunicationError` that names the peer.
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-#: Of a rank that has left.
+#: Reason given by a rank that has left.
 HAS_LEFT = "has closed its session, and takes part in no further step"
-#: Of a rank whose script has ended with its session open.
+#: Reason given by a rank whose script has ended with its session open.
 HAS_ENDED = "has ended its script, and takes part in no further step"
 
 
 @dataclass(frozen=True)
 class StepTag:
-    """Where in training a message belongs; ranks that are elsewhere find out with its frame."""
+    """The place in training of a message; ranks that are elsewhere find out with its frame."""
 
     step: int = 0
     plan_version: int = 0
@@ -30,12 +30,12 @@ class StepTag:
 
     @property
     def code(self) -> int:
-        """The place in 64 bits: the step's lowest 32, then 16 each of the plan's version and the trial."""
+        """The tag in 64 bits: the step's lowest 32, then 16 each of the plan's version and the trial."""
         return (self.step & 0xFFFFFFFF) << 32 | (self.plan_version & 0xFFFF) << 16 | self.trial & 0xFFFF
 
     @classmethod
     def of_code(cls, code: int) -> StepTag:
-        """Inverse of `code`."""
+        """Return the tag of a `code`."""
         return cls(code >> 32, code >> 16 & 0xFFFF, code & 0xFFFF)
 
     def __str__(self) -> str:
@@ -55,14 +55,20 @@ class CommunicationError(RuntimeError):
 
 
 def malformed(peer: int, what: str) -> CommunicationError:
-    """The error for a message that no rank of this version sends; ``what`` the peer sent in it."""
+    """Return the error for a message that no rank of this version sends; ``what`` the peer sent in it."""
     return CommunicationError(peer, f"sent {what}; do all ranks run the same version of Trimtab?")
 
 
 def parted(message: Tensor, count: int, sender: int) -> Sequence[Tensor]:
-    """The ``count`` blocks of a message (uint8 [length]), which begins with their lengths.
+    """Split a message into its blocks; it begins with their lengths.
 
-    Raises `CommunicationError` where the ``sender``'s lengths are not those of what it sent.
+    Args:
+        message: uint8 [length].
+        count: Number of blocks.
+        sender: Rank that sent it.
+
+    Raises:
+        CommunicationError: The lengths are not those of the message.
     """
     head = 8 * count
     lengths = message[:head].clone().view(torch.int64).tolist() if message.numel() >= head else [-1]
@@ -77,13 +83,13 @@ class Transport(ABC):
     rank: int
     size: int
     device: torch.device = torch.device("cpu")
-    """Where the parts of a message must lie."""
+    """Device of all parts of a message."""
     secret: bytes = b""
-    """What the ranks know each other by; empty where they have not connected by one."""
+    """Secret by which the ranks authenticate each other; empty if they have not connected by one."""
     chunk_bytes: int
     """A longer message is best sent as several of this size, so that relays forward one while the next arrives."""
     has_own_all_reduce = False
-    """Whether the backend sums over ranks by itself, better than messages from here could."""
+    """True if the backend sums over ranks by itself, better than messages from here could."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank = rank
@@ -98,9 +104,13 @@ class Transport(ABC):
         """Messages sent so far."""
 
     def send(self, peer: int, *parts: Tensor) -> None:
-        """Queue one message to ``peer``, the bytes of the parts one after another, without waiting for the peer.
+        """Queue one message to ``peer``, without waiting for the peer.
 
-        The parts (contiguous) must stay as they are until `flush`, or until the peer's answer to them has come.
+        Args:
+            peer: The receiving rank.
+            parts: Contiguous tensors, whose bytes are sent one after another. They must stay as they are until `flush`,
+                or
+            until the peer's answer to them has come.
         """
         self._count(parts)
         self._send(peer, parts)
@@ -122,19 +132,19 @@ class Transport(ABC):
 
     @abstractmethod
     def abort(self, peer: int, reason: str) -> None:
-        """Give the group up: tell every other rank that ``peer`` is at fault. Takes a second at most, never raises."""
+        """Give the group up: tell every other rank that ``peer`` is at fault, within a second; never raise."""
 
     def leave(self, reason: str = HAS_LEFT) -> None:
-        """This rank takes part in no further exchange: let whoever expects one of it know. Never raises."""
+        """Tell the ranks that expect an exchange of this one that it takes part in none; never raise."""
         self.abort(self.rank, reason)
 
     def all_reduce(self, pieces: Sequence[Tensor]) -> None:
-        """Sum the float32 ``pieces`` over the ranks in place, where `has_own_all_reduce`."""
+        """Sum the float32 ``pieces`` over the ranks in place, if `has_own_all_reduce`."""
         raise NotImplementedError
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the transport holds; never raises."""
+        """Release what the transport holds; never raise."""
 
     def _count(self, parts: tuple[Tensor, ...]) -> None:
         self.num_messages += 1
@@ -142,5 +152,5 @@ class Transport(ABC):
 
 
 def num_bytes(parts: Sequence[Tensor]) -> int:
-    """The size of a message made of these parts."""
+    """Return the size of a message made of these parts."""
     return sum(part.numel() * part.element_size() for part in parts)

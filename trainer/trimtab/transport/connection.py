@@ -33,7 +33,7 @@ class Connection:
     socket: socket.socket
     address: str
     num_ranks: int
-    """Of the mesh that it is part of."""
+    """Ranks of the mesh that it is part of."""
     outbox: deque[memoryview] = field(default_factory=deque)
     waits_for: int | None = None
     """The rank that the peer says it waits for."""

@@ -23,7 +23,7 @@ T = TypeVar("T")
 class StreamFuture(Future[T]):
     """The result of a job that gave work to a stream; the work may still be under way.
 
-    Whoever takes the result has its own current stream wait for that work, and may use the tensors in it.
+    `result` makes the caller's current stream wait for that work, so that the caller may use the tensors in it.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -32,7 +32,7 @@ class StreamFuture(Future[T]):
         self._ended: torch.cuda.Event | None = None
 
     def record(self, stream: torch.cuda.Stream) -> None:
-        """All that the job has given ``stream`` so far belongs to the result."""
+        """Mark the end of the result: all work that ``stream`` has been given so far."""
         self._ended = stream.record_event()
 
     def result(self, timeout: float | None = None) -> T:
@@ -48,7 +48,7 @@ class StreamFuture(Future[T]):
 class StreamChain:
     """Work that comes on whatever stream is current, one piece after another, and is to be waited for as one.
 
-    Each piece's stream waits for the stream of the piece before: who waits for the last waits for all.
+    Each piece's stream waits for the stream of the piece before, so a wait for the last waits for all.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -56,7 +56,7 @@ class StreamChain:
         self._last: torch.cuda.Stream | None = None
 
     def join(self) -> None:
-        """The next piece is on the present thread's current stream; nothing on a device without streams."""
+        """Put the next piece on the thread's current stream; do nothing on a device without streams."""
         if self._device.type != "cuda":
             return
         stream = torch.cuda.current_stream(self._device)
@@ -73,7 +73,7 @@ def record_use(used: object, stream: torch.cuda.Stream) -> None:
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:
-    """Every tensor in ``value``: a tensor, or dataclasses, lists, tuples and dictionaries that hold some."""
+    """Yield every tensor in ``value``: a tensor, or dataclasses, lists, tuples and dictionaries that hold some."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, ChunkedTensor):

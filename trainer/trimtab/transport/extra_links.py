@@ -1,4 +1,4 @@
-"""Further links between the ranks of a job: over another interface of each host, or over the first once more."""
+"""Extra links between the ranks of a job: over another interface of each host, or over the first once more."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from trimtab.transport.rendezvous.mesh import Listener, connect
 from trimtab.transport.rendezvous.tcp import Endpoint, checked_attempt
 
 FIELD = "spec.network.secondInterface"
-#: What is exchanged to compare links [float32 elements], and how often; the first time fills TCP's windows.
+#: Size of the exchanges that compare links [float32 elements], and their number; the first fills TCP's windows.
 _NUM_ELEMENTS, _NUM_EXCHANGES = 1 << 18, 3
 
 
 @dataclass(frozen=True)
 class _Told:
-    """What a rank tells of its entrance."""
+    """A rank's listener, as it tells the others."""
 
     endpoint: Endpoint | None
     mistake: str | None
-    """Why it has none."""
+    """Why it has no listener."""
     attempt: str
 
 
-_ENTRANCE: Read[_Told] = json_of(_Told)
+_LISTENER: Read[_Told] = json_of(_Told)
 _NUMBERS: Read[list[float]] = json_of(list[float])
 
 
-class _NoEntranceError(Exception):
+class _NoListenerError(Exception):
     """A rank cannot be called over an interface."""
 
     def __init__(self, rank: int, reason: str) -> None:
@@ -46,11 +46,22 @@ class _NoEntranceError(Exception):
 
 
 def join(group: Group, interface: str | None, secret: bytes, deadline: float) -> tuple[float, ...]:
-    """Connect the ranks of ``group`` over ``interface`` too, where there is one; every rank calls it together.
+    """Connect the ranks of ``group`` over ``interface`` too, if there is one; every rank calls it together.
 
-    Returns the slowness of each interface (`ModelFacts.link_slowness`), alike on all ranks. A plan may ask for further
-    links over the first one later (`Group.join_links`). ``secret`` is what ranks know each other by. Raises `UserError`
-    on every rank where one of them has no such interface, and `CommunicationError`.
+    A plan may ask for further links over the first interface later (`Group.join_links`).
+
+    Args:
+        group: The ranks.
+        interface: Name of the second interface; None without one.
+        secret: By which ranks authenticate each other.
+        deadline: Seconds.
+
+    Returns:
+        The slowness of each interface (`ModelFacts.link_slowness`), the same on all ranks.
+
+    Raises:
+        UserError: A rank has no such interface; raised on every rank.
+        CommunicationError: A rank cannot be reached.
     """
     is_on_cpu = group.transport.device.type == "cpu"
     if is_on_cpu and group.size > 1:
@@ -61,7 +72,7 @@ def join(group: Group, interface: str | None, secret: bytes, deadline: float) ->
         raise UserError("joins ranks whose model is on the CPU; leave it out", field=FIELD, value=interface)
     try:
         group.extra_links = (_connected(group, interface, secret, deadline),)
-    except _NoEntranceError as error:
+    except _NoListenerError as error:
         remedy = f"rank {error.rank} has none ({error.reason}); name one that every worker has, or leave it out"
         raise UserError(remedy, field=FIELD, value=interface) from error
     slowness = _slowness(group)
@@ -75,10 +86,10 @@ def join(group: Group, interface: str | None, secret: bytes, deadline: float) ->
 
 
 def _connected_again(group: Group, secret: bytes, deadline: float) -> Group | None:
-    """The ranks of ``group`` once more, over the interface that they have; None, and said, where one cannot."""
+    """Connect the ranks once more over the interface that they have; report it and return None if one cannot."""
     try:
         return _connected(group, "", secret, deadline)
-    except _NoEntranceError as error:
+    except _NoListenerError as error:
         group.open_extra_links = None
         if group.rank == 0:
             print(
@@ -91,9 +102,11 @@ def _connected_again(group: Group, secret: bytes, deadline: float) -> Group | No
 
 
 def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> Group:
-    """The ranks of ``group`` once more, over ``interface``; empty: over the one that they have.
+    """Connect the ranks once more over ``interface``; if empty, over the one that they have.
 
-    Raises `_NoEntranceError` on every rank where one of them cannot listen there, and `CommunicationError`.
+    Raises:
+        _NoListenerError: A rank cannot listen there; raised on every rank.
+        CommunicationError: A rank cannot be reached.
     """
     listener, mistake = None, None
     try:
@@ -101,12 +114,12 @@ def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> 
     except OSError as error:
         mistake = error.strerror
     mine = {"endpoint": listener and listener.endpoint, "mistake": mistake, "attempt": os.urandom(16).hex()}
-    told = gather_json(group, mine, _ENTRANCE)
+    told = gather_json(group, mine, _LISTENER)
     for rank, each in enumerate(told):
         if each.endpoint is None:
             if listener is not None:
                 listener.listener.close()
-            raise _NoEntranceError(rank, each.mistake or "it does not say why")
+            raise _NoListenerError(rank, each.mistake or "it does not say why")
     assert listener is not None, "or its mistake was raised"
     attempt = checked_attempt(told[0].attempt)
     endpoints = [each.endpoint for each in told if each.endpoint is not None]
@@ -114,7 +127,7 @@ def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> 
 
 
 def _slowness(group: Group) -> tuple[float, ...]:
-    """Of each link, as rank 0 measured it."""
+    """Return the slowness of each link, as rank 0 measured it."""
     seconds = [_exchange_seconds(group, link) for link in (group, *group.extra_links)]
     measured = broadcast_json(group, [each / seconds[0] for each in seconds], _NUMBERS)
     if len(measured) != len(seconds) or not all(0 < each < float("inf") for each in measured):
@@ -123,7 +136,7 @@ def _slowness(group: Group) -> tuple[float, ...]:
 
 
 def _exchange_seconds(group: Group, link: Group) -> float:
-    """The shortest of some exchanges over ``link``, which all ranks begin together."""
+    """Return the shortest of some exchanges over ``link``, which all ranks begin together."""
     shortest = float("inf")
     for _ in range(1 + _NUM_EXCHANGES):
         values = torch.zeros(_NUM_ELEMENTS, dtype=torch.float32)

@@ -1,7 +1,7 @@
 """Point-to-point between GPUs over sockets, by way of the host's memory; sums over all ranks by the backend (NCCL).
 
-NCCL's own point-to-point has neither eager sends nor messages of unknown size, and a rank that connects to one which
-has failed waits for it without end. What crosses Ethernet passes through the host's memory anyway.
+NCCL's own point-to-point has neither eager sends nor messages of unknown size, and a rank that connects to a failed one
+waits for it without end. What crosses Ethernet passes through the host's memory anyway.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class GpuTransport(SocketTransport):
         device: torch.device,
         process_group: dist.ProcessGroup | None,
     ) -> None:
-        """``process_group`` (None: the default one) has the same ranks, and sums over them."""
+        """Make the transport; ``process_group`` (None: the default one) has the same ranks, and sums over them."""
         super().__init__(rank, connections, deadline)
         self.device = device
         self.has_own_all_reduce = True
@@ -75,11 +75,15 @@ class GpuTransport(SocketTransport):
         self._abort_sums()
 
     def leave(self, reason: str = HAS_LEFT) -> None:
-        """See `Transport.leave`; sums that others have yet to finish are left to them."""
+        """See `Transport.leave`; other ranks may still finish the sums under way."""
         super().abort(self.rank, reason)
 
     def _wait_for_sums(self, works: Sequence[dist.Work]) -> None:
-        """Return when all are done; raise RuntimeError where the backend, a closed connection or the time says no."""
+        """Return when all sums are done.
+
+        Raises:
+            RuntimeError: The backend failed, a connection was closed, or the deadline has passed.
+        """
         began = now = time.monotonic()
         until, has_ended = began + self.deadline, False
         while not all(work.is_completed() for work in works):
@@ -94,7 +98,7 @@ class GpuTransport(SocketTransport):
             work.wait()
 
     def _ended_connections(self, seconds: float = 0.0) -> list[int]:
-        """Peers that have closed their end, or lost it; waits so long for the first."""
+        """Return peers that have closed their end, or lost it; wait ``seconds`` for the first."""
         poll = select.poll()
         peers = {each.socket.fileno(): peer for peer, each in self._connections.items()}
         for descriptor in peers:
@@ -102,13 +106,13 @@ class GpuTransport(SocketTransport):
         return [peers[descriptor] for descriptor, _ in poll.poll(seconds * 1e3)]
 
     def _cause(self, error: RuntimeError) -> CommunicationError:
-        """What a peer that has closed its end says of it, or else what the backend says."""
+        """Return the error of a peer that has closed its end, or else the backend's."""
         for peer in self._ended_connections(_GRACE_SECONDS):
             return lost(self._connections[peer], None)
         return CommunicationError((self.rank + 1) % self.size, f"no sum with it: {error}")
 
     def _abort_sums(self) -> None:
-        """Else the backend, which learns of no failure but its own, waits on for ranks that have failed."""
+        """Abort the backend, which else waits on for failed ranks: it learns of no failure but its own."""
         with contextlib.suppress(RuntimeError):
             (self._process_group or dist.distributed_c10d._get_default_group()).abort()
 
@@ -122,5 +126,5 @@ def _on_host(part: Tensor) -> Tensor:
 
 
 def _host_memory(part: Tensor) -> Tensor:
-    """Of the size of ``part``; a GPU copies from and to pinned memory several times as fast."""
+    """Allocate memory of the size of ``part``; a GPU copies from and to pinned memory several times as fast."""
     return torch.empty(part.shape, dtype=part.dtype, pin_memory=part.is_cuda)

@@ -42,23 +42,23 @@ class Group:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.step_tag = StepTag()
-        """Where in training the jobs submitted from now on belong: the same on every rank, or their messages fail."""
+        """Tag of the jobs submitted from now on: the same on every rank, or their messages fail."""
         self.extra_links: tuple[Group, ...] = ()
-        """The same ranks over further connections, closed with this one; each link's jobs are in an order of their own.
+        """The same ranks over further connections, closed with this group; each link's jobs have an order of their own.
 
-        Those over other interfaces come first, then those that share the first interface.
+        Links over other interfaces come first, then those that share the first interface.
         """
         self.open_extra_links: Callable[[], Group | None] | None = None
-        """Connects the same ranks over the same interface once more, all of which call it together.
+        """Connects the same ranks over the same interface once more; all ranks call it together.
 
         None, also as its answer on every rank: they cannot.
         """
         self.hosts: tuple[tuple[int, ...], ...] = tuple((rank,) for rank in range(transport.size))
-        """The ranks of each host, in order; who joins them says which share one, the same on every rank."""
+        """The ranks of each host, in order, the same on every rank; set by the code that joins the ranks."""
         self._failure: BaseException | None = None
         self._progress: Callable[[], str] = lambda: ""
         self._process: int | None = None
-        """The process that is to tell the others of its end."""
+        """Id of the process that is to tell the others of its end."""
         self._compression = StreamWorker("trimtab-compression", transport.device, finishes_at_exit=True)
         # A script that fails elsewhere exits in the midst of a job, which tells the peers.
         self._communication = StreamWorker("trimtab-communication", transport.device, finishes_at_exit=False)
@@ -77,8 +77,18 @@ class Group:
     ) -> Group:
         """Join the ranks that meet at rank 0's ``host:port``, over sockets of our own; each calls it.
 
-        ``secret`` is what they know each other by, ``say`` is told on rank 0 who is missing. No wait passes
-        ``deadline`` seconds without a byte moving. Raises `CommunicationError` and `UserError`.
+        Args:
+            host: Rank 0's address.
+            port: Rank 0's port.
+            rank: This process's rank.
+            num_ranks: Number of ranks.
+            deadline: Seconds that a wait may last without a byte moving.
+            secret: By which the ranks authenticate each other.
+            say: Called on rank 0 with the missing ranks.
+
+        Raises:
+            CommunicationError: A rank is missing, or cannot be reached.
+            UserError: There is no secret and the address is not of this machine, or no usable interface.
         """
         listener = Listener.open(num_ranks)
         with listener.listener:
@@ -97,9 +107,9 @@ class Group:
         secret: bytes = b"",
         say: Callable[[list[int]], None] = lambda missing: None,
     ) -> Group:
-        """The same of ranks that another launcher started, which meet in torch's store at ``host:port``.
+        """Join ranks that another launcher started, which meet in torch's store at ``host:port``; see `meet`.
 
-        Without a ``secret`` the ranks agree on one, which nobody learns who only reads the store.
+        Without a ``secret`` the ranks agree on one, which a mere reader of the store does not learn.
         """
         listener = Listener.open(num_ranks)
         with listener.listener:
@@ -121,19 +131,19 @@ class Group:
     ) -> Group:
         """Join the ranks of ``process_group`` (None: all); every one of them calls it together.
 
-        Messages go over sockets of our own, by the job's ``secret`` if there is one. Where the process group is NCCL's,
+        Messages go over sockets of our own, by the job's ``secret`` if there is one. If the process group is NCCL's,
         they lie on GPUs, and it sums over the ranks. No wait passes ``deadline`` seconds without a byte moving.
         """
         return cls(connect_process_group(process_group, deadline, secret))
 
     @property
     def rank(self) -> int:
-        """Of this process, from 0 to ``size - 1``."""
+        """Rank of this process, from 0 to ``size - 1``."""
         return self.transport.rank
 
     @property
     def size(self) -> int:
-        """How many ranks there are: N."""
+        """Number of ranks: N."""
         return self.transport.size
 
     @property
@@ -147,16 +157,19 @@ class Group:
         return self.transport.num_messages
 
     def part(self, ranks: Sequence[int]) -> Group:
-        """Some of the ranks as a group of their own, this one among them; its jobs are run by this one's threads."""
+        """Return some of the ranks, this one among them, as a group whose jobs run on this group's threads."""
         part = copy(self)
         part.transport = Subgroup(self.transport, ranks)
         part.hosts = tuple((rank,) for rank in range(len(ranks)))
         return part
 
     def join_links(self, num_links: int) -> tuple[Group, ...]:
-        """This group and its further links: ``num_links`` or more of them, where they can be joined.
+        """Return this group and its extra links, ``num_links`` or more in all if they can be joined.
 
-        All ranks call it together, between steps. Raises `CommunicationError`.
+        All ranks call it together, between steps.
+
+        Raises:
+            CommunicationError: A rank cannot be reached.
         """
         while self.open_extra_links is not None and 1 + len(self.extra_links) < num_links:
             if (joined := self.open_extra_links()) is None:

@@ -21,13 +21,13 @@ _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 
 
 def own_address() -> tuple[str, socket.AddressFamily]:
-    """The address by which the other ranks reach this one.
+    """Return the address by which the other ranks reach this one.
 
-    That of the first usable interface in GLOO_SOCKET_IFNAME, else of the one that leads to rank 0's host. Where rank
+    It is that of the first usable interface in GLOO_SOCKET_IFNAME, else of the one that leads to rank 0's host. If rank
     0's name leads to loopback, as Debian's /etc/hosts has it, it is `outward_address`: others cannot reach loopback.
 
     Raises:
-        UserError: Names the variable that names no usable interface, or no host.
+        UserError: A variable names no usable interface, or no host.
     """
     names = os.environ.get("GLOO_SOCKET_IFNAME", "")
     if names:
@@ -47,7 +47,7 @@ def own_address() -> tuple[str, socket.AddressFamily]:
 
 
 def _address_of_first(names: str) -> str:
-    """Gloo takes a list of interfaces, separated by commas; ranks here use the first that has an address."""
+    """Return the address of the first usable interface of a list with commas, which Gloo takes as well."""
     for name in names.split(","):
         with contextlib.suppress(OSError):
             return address_of(name.strip())
@@ -60,7 +60,7 @@ def _address_of_first(names: str) -> str:
 
 
 def address_of(interface: str) -> str:
-    """The IPv4 address of a network device of this machine. Raises `OSError` where there is none."""
+    """Return the IPv4 address of a network device of this machine; raise `OSError` if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         request = struct.pack("256s", interface.encode()[:15])
         try:
@@ -71,7 +71,7 @@ def address_of(interface: str) -> str:
 
 
 def rank0_host() -> str | None:
-    """The host of the store of the script's process group, else MASTER_ADDR; None where neither is known."""
+    """Return the host of the store of the script's process group, else MASTER_ADDR; None if neither is known."""
     store = dist.distributed_c10d._get_default_store() if dist.is_initialized() else None
     while isinstance(store, PrefixStore):
         store = store.underlying_store
@@ -79,19 +79,19 @@ def rank0_host() -> str | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches the IP address."""
+    """Return whether only this machine reaches the IP address."""
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def names_loopback(host: str) -> bool:
-    """Whether the host is said to be this machine alone: ``localhost``, or a loopback address."""
+    """Return whether the host names this machine alone: ``localhost``, or a loopback address."""
     with contextlib.suppress(ValueError):
         return is_loopback(host)
     return host == "localhost" or host.startswith("localhost.")
 
 
 def outward_address() -> tuple[str, socket.AddressFamily] | None:
-    """This machine's address on the default route, else on its first interface that is up; None without either."""
+    """Return the address on the default route, else on the first interface that is up; None without either."""
     for family, target in _ELSEWHERE:
         with contextlib.suppress(OSError):
             return source_address(family, (target, 9)), family
@@ -105,7 +105,7 @@ def outward_address() -> tuple[str, socket.AddressFamily] | None:
 
 
 def source_address(family: socket.AddressFamily, target: tuple[str, int]) -> str:
-    """This machine's address on the way to the target. Raises `OSError` where there is no way."""
+    """Return this machine's address on the way to the target; raise `OSError` if there is no way."""
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(target)  # no packet leaves: the kernel only picks the route
         return str(probe.getsockname()[0])

@@ -1,4 +1,4 @@
-"""Tells a machine that is gone from one whose process only stands still.
+"""Distinguishes a machine that is gone from one whose process only stands still.
 
 A process that evaluates, or is stopped, may send nothing for a long time; its kernel still acknowledges. A machine that
 lost its power or its network acknowledges nothing. TCP alone notices that after a quarter of an hour, and never on an
@@ -31,13 +31,16 @@ def probe_when_idle(connection: socket.socket, silence: float) -> None:
 
 
 class UnackedTimer:
-    """How long a peer's machine has left retransmitted data unacknowledged. One timer serves one wait on one peer."""
+    """Measures how long a peer's machine has left retransmitted data unacknowledged.
+
+    One timer serves one wait on one peer.
+    """
 
     def __init__(self) -> None:
         self._since: float | None = None
 
     def seconds(self, connection: socket.socket) -> float:
-        """Time without an acknowledgement; 0 where no data is in flight, or where none had to be retransmitted."""
+        """Return the time without an acknowledgement; 0 if no data is in flight, or none was retransmitted."""
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
         num_retransmissions, num_unacknowledged, milliseconds = _TCP_INFO.unpack(info)
         if not (num_retransmissions and num_unacknowledged):

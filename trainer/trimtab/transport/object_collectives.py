@@ -1,7 +1,7 @@
 """Rare messages of rank 0 to all ranks, outside the exchange of gradients: weights at the start, plans, trials.
 
-What comes is read by a reader that its caller names, such as `json_of` a type. A rank that sends anything else is named
-in a `CommunicationError`.
+A reader that the caller passes, such as `json_of` a type, reads what comes. A rank that sends anything else is named in
+a `CommunicationError`.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from trimtab.transport.base import malformed
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather, broadcast
 
-#: Of tensors that cross in one message; as much is held once more meanwhile.
+#: Bytes of tensors that cross in one message; as much is held once more meanwhile.
 _BYTES_TOGETHER = 64 << 20
 
 T = TypeVar("T")
 Read = Callable[[bytes], T]
-"""Makes of JSON what it stands for; raises, such as ValueError or KeyError, for what it does not know."""
+"""Turns JSON into a value; raises, such as ValueError or KeyError, for what it does not know."""
 
 
 def json_of(kind: Any) -> Read[Any]:
-    """A reader of JSON that is of this type, and of no other; of a dataclass it makes one."""
+    """Return a reader of JSON of this type, and of no other; of a dataclass it makes an instance."""
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     return lambda text: adapter.validate_json(text, strict=True)
 
 
-#: What went wrong on a rank, if anything did.
+#: The error of a rank, if there is one.
 TEXT_OR_NONE: Read[str | None] = json_of(str | None)
 
 
 def broadcast_json(group: Group, data: Any, read: Read[T]) -> T:
-    """Rank 0's ``data`` (plain JSON), on every rank; what the others pass is ignored.
+    """Return rank 0's ``data`` (plain JSON) on every rank; the others' is ignored.
 
-    Raises `CommunicationError` where rank 0 sent what ``read`` does not know.
+    Raises:
+        CommunicationError: Rank 0 sent what ``read`` does not know.
     """
     if group.size == 1:
         return read(json.dumps(data).encode())
@@ -59,7 +60,7 @@ def _understood(message: Tensor, sender: int, read: Read[T]) -> T:
 
 
 def tell_json(group: Group, data: Any, read: Read[T]) -> Callable[[], T]:
-    """Begin to send rank 0's ``data`` (plain JSON) to each rank at once; the result waits for it.
+    """Begin to send rank 0's ``data`` (plain JSON) to each rank at once, and return a function that waits for it.
 
     It is there after one latency, where `broadcast_json` takes several; rank 0 sends a message to each.
     """
@@ -120,15 +121,16 @@ def _broadcast_packed(group: Group, tensors: Sequence[Tensor]) -> None:
 
 
 def gather_numbers(group: Group, number: int) -> list[int]:
-    """Every rank's ``number`` (0 .. 255), in rank order, on every rank."""
+    """Return every rank's ``number`` (0 .. 255), in rank order, on every rank."""
     message = torch.tensor([number], dtype=torch.uint8, device=group.transport.device)
     return group.submit(lambda: [int(part[0]) for part in all_gather(group.transport, message)[0]]).result()
 
 
 def gather_json(group: Group, data: Any, read: Read[T]) -> list[T]:
-    """Every rank's ``data`` (plain JSON), in rank order, on every rank.
+    """Return every rank's ``data`` (plain JSON), in rank order, on every rank.
 
-    Raises `CommunicationError` naming a rank that sent what ``read`` does not know.
+    Raises:
+        CommunicationError: Names a rank that sent what ``read`` does not know.
     """
     encoded = torch.frombuffer(bytearray(json.dumps(data).encode()), dtype=torch.uint8).to(group.transport.device)
     received = group.submit(lambda: all_gather(group.transport, encoded)[0]).result()
@@ -136,7 +138,7 @@ def gather_json(group: Group, data: Any, read: Read[T]) -> list[T]:
 
 
 def gather_tensor(group: Group, tensor: Tensor) -> list[Tensor]:
-    """Every rank's ``tensor`` (one type on all), flat, in rank order, on every rank; on the transport's device."""
+    """Return every rank's ``tensor`` (one type on all), flat, in rank order, on the transport's device."""
     raw = tensor.detach().contiguous().view(-1).view(torch.uint8).to(group.transport.device)
     received = group.submit(lambda: all_gather(group.transport, raw)[0]).result()
     return [each.clone().view(tensor.dtype) for each in received]
@@ -145,7 +147,7 @@ def gather_tensor(group: Group, tensor: Tensor) -> list[Tensor]:
 def raise_together(group: Group, mistake: UserError | None, failed: str = "", *, field: str = "") -> None:
     """Raise this rank's ``mistake``, or else the first of another rank's; every rank calls it together.
 
-    Another's is told as "rank 1 ``failed``: ..." of ``field``.
+    Another's is reported as "rank 1 ``failed``: ..." of ``field``.
     """
     told = gather_json(group, None if mistake is None else str(mistake), TEXT_OR_NONE)
     if mistake is not None:
@@ -156,5 +158,5 @@ def raise_together(group: Group, mistake: UserError | None, failed: str = "", *,
 
 
 def barrier(group: Group) -> None:
-    """Wait until every rank has come here."""
+    """Wait until every rank has called this."""
     gather_numbers(group, 0)

@@ -20,7 +20,7 @@ from trimtab.transport.rounded_vector import Rounding, Vector, vector_of
 
 
 def chain_length(size: int) -> int:
-    """ceil(log2 N): the depth of a binomial tree, and the rounds of a Bruck all-gather."""
+    """Return ceil(log2 N): the depth of a binomial tree, and the rounds of a Bruck all-gather."""
     return (size - 1).bit_length()
 
 
@@ -55,9 +55,9 @@ def ring_all_reduce(transport: Transport, pieces: Sequence[Tensor], rounding: Ro
 
 
 def ring_reduce_scatter(transport: Transport, vector: Tensor) -> int:
-    """Sum ``vector`` (float32 [n]) over the ranks around a ring, and leave in each rank's share of it the whole sum.
+    """Sum ``vector`` (float32 [n]) over the ranks around a ring, and leave each rank its `share` of the sum.
 
-    The shares are those of `share`; what lies outside a rank's own is overwritten.
+    Elements outside a rank's own share are overwritten.
     """
     rank, size = transport.rank, transport.size
     if size == 1:
@@ -92,7 +92,7 @@ def ring_all_gather(transport: Transport, vector: Tensor) -> int:
 
 
 def share(num_elements: int, rank: int, size: int) -> tuple[int, int]:
-    """First element, and end, of a rank's part where ``size`` ranks share so many; ranks count round and round."""
+    """Return first element and end of a rank's part if ``size`` ranks share so many; ranks count round and round."""
     rank %= size
     return rank * num_elements // size, (rank + 1) * num_elements // size
 
@@ -124,8 +124,8 @@ def tree_all_reduce(transport: Transport, pieces: Sequence[Tensor], rounding: Ro
 def all_reduce(transport: Transport, shape: str, pieces: Sequence[Tensor], rounding: Rounding | None = None) -> int:
     """Sum the float32 vector ``pieces`` over the ranks in place, by ``shape`` (of `ALL_REDUCE`).
 
-    A transport that has an all-reduce of its own (NCCL's) chooses the shape by itself; but not with ``rounding``,
-    for it would sum what is rounded, and not in float32.
+    A transport that has an all-reduce of its own (NCCL's) chooses the shape by itself. With ``rounding`` it is not
+    used, because it would sum what is rounded, not in float32.
     """
     if transport.has_own_all_reduce and rounding is None:
         transport.all_reduce(pieces)
@@ -142,9 +142,15 @@ ALL_REDUCE: dict[str, Callable[[Transport, Sequence[Tensor], Rounding | None], i
 
 
 def broadcast(transport: Transport, data: Tensor | None, root: int) -> tuple[Tensor, int]:
-    """Send ``data`` (uint8 [m], given on ``root`` alone; the others need not know m) to every rank, by a binomial tree.
+    """Send rank ``root``'s data to every rank, by a binomial tree.
 
-    Returns the data, on every rank, and the length of the longest chain of messages.
+    Args:
+        transport: Connects the ranks.
+        data: uint8 [m], given on ``root`` alone; the others need not know m.
+        root: The sender.
+
+    Returns:
+        The data, on every rank, and the messages of the longest chain.
     """
     rank, size = transport.rank, transport.size
     parent, children = binomial_tree((rank - root) % size, size)
@@ -181,11 +187,19 @@ def broadcast(transport: Transport, data: Tensor | None, root: int) -> tuple[Ten
 
 
 def all_gather(transport: Transport, data: Tensor) -> tuple[list[Tensor], int]:
-    """Give every rank the ``data`` (uint8 [m], m differs between ranks) of all, in rank order, in Bruck's rounds.
+    """Give every rank the ``data`` of all, in Bruck's rounds.
 
     In round r a rank sends the first 2^r of the blocks it holds 2^r ranks down, and gets as many from 2^r ranks up; the
-    last round sends only what is missing. Returns the blocks and the length of the longest chain of messages. Blocks
-    whose sizes are multiples of 4 stay aligned to 4 bytes.
+    last round sends only what is missing.
+
+    Args:
+        transport: Connects the ranks.
+        data: uint8 [m]; m may differ between ranks.
+
+    Returns:
+        The blocks in rank order, and the messages of the longest chain. Blocks whose sizes are multiples of 4 stay
+            aligned
+        to 4 bytes.
     """
     rank, size = transport.rank, transport.size
     blocks = [data]  # blocks[i] is that of rank + i
@@ -203,10 +217,14 @@ def all_gather(transport: Transport, data: Tensor) -> tuple[list[Tensor], int]:
 
 
 def all_to_all(transport: Transport, messages: Sequence[Sequence[Tensor]]) -> tuple[list[Tensor], int]:
-    """Send every other rank its own of the ``messages``, by rank and each in parts; this rank's own is left out.
+    """Send every other rank its own of the ``messages``, all at once.
 
-    Returns what each rank sent this one (uint8, of any size), and the length of the longest chain of messages, for all
-    leave at once: 1.
+    Args:
+        transport: Connects the ranks.
+        messages: By rank, each in parts; this rank's own is left out.
+
+    Returns:
+        What each rank sent this one (uint8, of any size), and the messages of the longest chain: 1.
     """
     rank, size = transport.rank, transport.size
     received = [torch.empty(0, dtype=torch.uint8, device=transport.device)] * size
@@ -221,7 +239,7 @@ def all_to_all(transport: Transport, messages: Sequence[Sequence[Tensor]]) -> tu
 
 
 def binomial_tree(rank: int, size: int) -> tuple[int | None, list[int]]:
-    """Parent (None at rank 0) and children, deepest subtree first, of ``rank`` in the binomial tree rooted at 0."""
+    """Return parent (None at rank 0) and children, deepest subtree first, of ``rank`` in the tree rooted at 0."""
     lowest = rank & -rank if rank else 1 << chain_length(size)
     children = [rank + (1 << bit) for bit in reversed(range(lowest.bit_length() - 1))]
     return (rank - lowest if rank else None), [child for child in children if child < size]

@@ -1,6 +1,6 @@
 """Recursive halving and doubling: in each round ranks exchange in pairs, at half or twice the last round's distance.
 
-For any N: where it is no power of two, the ranks beyond the largest one in it first hand what they have to a rank
+It works for any N. If N is no power of two, the ranks beyond the largest one in it first hand what they have to a rank
 below, and get the result from it at the end: two messages more.
 """
 
@@ -16,7 +16,7 @@ from trimtab.transport.rounded_vector import Rounding, vector_of
 
 
 def core_of(size: int) -> int:
-    """The largest power of two in ``size``: how many ranks exchange in pairs."""
+    """Return the largest power of two in ``size``: the number of ranks that exchange in pairs."""
     return 1 << (size.bit_length() - 1)
 
 
@@ -27,10 +27,18 @@ def _chain(rounds: int, size: int) -> int:
 def halving_all_reduce(transport: Transport, pieces: Sequence[Tensor], rounding: Rounding | None = None) -> int:
     """Sum the float32 vector ``pieces`` over the ranks in place: reduce-scatter by halving, all-gather by doubling.
 
-    As few bytes as a ring sends and as few messages as a tree, where N is a power of two; elsewhere the vector crosses
-    twice more. Each element is summed by one rank, so the bits are the same on every rank. With ``rounding``, the first
-    piece's values are rounded where they cross (`RoundedVector`), by a format that rounds each value by itself: what is
-    sent on is cut otherwise than it came. Returns the length of the longest chain of messages.
+    If N is a power of two, it sends as few bytes as a ring and as few messages as a tree; else the vector crosses twice
+    more. Each element is summed by one rank, so the bits are the same on every rank.
+
+    Args:
+        transport: Connects the ranks.
+        pieces: The vector.
+        rounding: Rounds the first piece's values where they cross (`RoundedVector`), by a format that rounds each value
+            by
+        itself: what is sent on is cut otherwise than it came.
+
+    Returns:
+        The messages of the longest chain.
     """
     rank, size = transport.rank, transport.size
     if size == 1:
@@ -74,11 +82,7 @@ def halving_all_reduce(transport: Transport, pieces: Sequence[Tensor], rounding:
 
 
 def doubling_all_gather(transport: Transport, data: Tensor) -> tuple[list[Tensor], int]:
-    """Give every rank the ``data`` (uint8 [m], m differs between ranks) of all, in rank order, by recursive doubling.
-
-    Returns the blocks and the length of the longest chain of messages. Blocks whose sizes are multiples of 4 stay
-    aligned to 4 bytes.
-    """
+    """Give every rank the ``data`` of all, in rank order, by recursive doubling; see `all_gather`."""
     rank, size = transport.rank, transport.size
     core = core_of(size)
     blocks = {rank: data}

@@ -1,4 +1,4 @@
-"""The vector that an all-reduce sums, which may lie in several pieces of memory, and how its elements cross."""
+"""The vector that an all-reduce sums, which may lie in several pieces of memory, and the code of its elements."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from trimtab.wire.value_formats import ValueFormat, format_of
 
 @dataclass(frozen=True)
 class Rounding:
-    """That values cross in a format that rounds."""
+    """A format that rounds, and its errors."""
 
     format: ValueFormat
     errors: Tensor
-    """float32, as long as what is rounded: what roundings have taken is added to it."""
+    """float32, as long as what is rounded: rounding errors are added to it."""
 
 
 def rounding_to(wire: str, errors: Tensor) -> Rounding | None:
-    """The rounding of a plan's wire format into ``errors`` (float32, zeros); None where it rounds nothing."""
+    """Return the rounding of a plan's wire format into ``errors`` (float32, zeros); None if it rounds nothing."""
     form = format_of(wire)
     return None if form.is_exact else Rounding(form, errors)
 
@@ -31,14 +31,20 @@ class Vector:
     """The concatenation of float32 ``pieces``, of which ranges are sent, received and added up."""
 
     def __init__(self, transport: Transport, pieces: Sequence[Tensor], longest: int) -> None:
-        """``longest``: elements of the longest range that is received and added, if no more than a chunk."""
+        """Make the vector.
+
+        Args:
+            transport: Sends and receives.
+            pieces: float32 tensors.
+            longest: Elements of the longest range that is received and added, if no more than a chunk.
+        """
         self._transport, self._pieces = transport, pieces
         self.num_elements = sum(piece.numel() for piece in pieces)
         self._step = transport.chunk_bytes // 4
         self._scratch = pieces[0].new_empty(min(self._step, longest))
 
     def chunks(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The range cut at chunks; one empty chunk if it is empty."""
+        """Yield the range cut at chunks; one empty chunk if it is empty."""
         for low in range(start, max(end, start + 1), self._step):
             yield low, min(low + self._step, end)
 
@@ -47,14 +53,14 @@ class Vector:
         self._transport.send(peer, *self._views(low, high))
 
     def receive(self, peer: int, low: int, high: int, *, to: Iterable[int] = ()) -> None:
-        """Overwrite them with what the peer sends, and pass that on, as it came, ``to`` others."""
+        """Overwrite the elements ``low .. high-1`` with the peer's, and pass these on, as they came, ``to`` others."""
         views = self._views(low, high)
         self._transport.receive(peer, *views)
         for other in to:
             self._transport.send(other, *views)
 
     def receive_and_add(self, peer: int, low: int, high: int) -> None:
-        """Add what the peer sends to them."""
+        """Add the peer's elements to ``low .. high-1``."""
         views = self._views(low, high)
         received = self._scratch[: high - low]
         self._transport.receive(peer, received)
@@ -73,8 +79,8 @@ class Vector:
 class RoundedVector(Vector):
     """A vector whose first piece crosses in a format that rounds; sums are float32.
 
-    What is sent is rounded in place, so that the rank that sends a sum to all has the same bits. What a rounding takes
-    is added to the errors on the rank that rounds. All else crosses as it is.
+    What is sent is rounded in place, so that the rank that sends a sum to all has the same bits. The rank that rounds
+    adds the rounding errors to its own. The other pieces cross as they are.
     """
 
     def __init__(self, transport: Transport, pieces: Sequence[Tensor], longest: int, rounding: Rounding) -> None:
@@ -106,11 +112,11 @@ class RoundedVector(Vector):
         _add(rest, others)
 
     def _coded(self, values: Tensor) -> Tensor:
-        """Room for the values as they cross."""
+        """Allocate the coded form of the values."""
         return values.new_empty(self._format.num_bytes(values.numel()), dtype=torch.uint8)
 
     def _split(self, low: int, high: int) -> tuple[Tensor, list[Tensor]]:
-        """The part of a range that lies in the first piece, and the others."""
+        """Return the part of a range that lies in the first piece, and the others."""
         first = self._pieces[0][low:high]
         return first, self._views(low + first.numel(), high)
 
@@ -123,7 +129,7 @@ def _add(views: Sequence[Tensor], received: Tensor) -> None:
 
 
 def vector_of(transport: Transport, pieces: Sequence[Tensor], longest: int, rounding: Rounding | None) -> Vector:
-    """A vector of the pieces; with ``rounding``, values of the first piece are rounded."""
+    """Return a vector of the pieces; with ``rounding``, values of the first piece are rounded."""
     if rounding is None:
         return Vector(transport, pieces, longest)
     return RoundedVector(transport, pieces, longest, rounding)

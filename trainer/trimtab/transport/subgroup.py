@@ -12,13 +12,13 @@ from trimtab.transport.base import Transport
 class Subgroup(Transport):
     """The ``ranks`` of ``transport``, renumbered from 0 in the order given; the same sequence on each of them.
 
-    Messages cross the connections of ``transport``, which counts them as well and checks its own sequence and place.
-    Where two subsets hold the same two ranks, the next message between these is the next of either. An error names a
+    Messages cross the connections of ``transport``, which counts them as well and checks its own sequence and step tag.
+    If two subgroups hold the same two ranks, the next message between these is the next of either. An error names a
     rank by its number in ``transport``.
     """
 
     def __init__(self, transport: Transport, ranks: Sequence[int]) -> None:
-        """Raises ValueError where this rank is not among the ``ranks``, or one of them stands there twice."""
+        """Make the subgroup; raise ValueError if ``ranks`` lack this rank, or hold one twice."""
         if transport.rank not in ranks or len(set(ranks)) != len(ranks):
             raise ValueError(f"a subset holds this rank, {transport.rank}, and each rank once; not {list(ranks)}")
         super().__init__(ranks.index(transport.rank), len(ranks))
@@ -47,4 +47,4 @@ class Subgroup(Transport):
         self._transport.abort(self._ranks[peer], reason)
 
     def close(self) -> None:
-        """The connections are the transport's."""
+        """Do nothing: the connections belong to the transport."""

@@ -61,6 +61,7 @@ class SocketTransport(Transport):
         connection.write()
 
     def receive(self, peer: int, *parts: Tensor) -> None:
+        """See `Transport.receive`."""
         connection = self._connections[peer]
         expected = num_bytes(parts)
         length = self._read_header(connection)
@@ -72,6 +73,7 @@ class SocketTransport(Transport):
             self._read(connection, _bytes_of(part))
 
     def receive_bytes(self, peer: int) -> Tensor:
+        """See `Transport.receive_bytes`."""
         connection = self._connections[peer]
         length = self._read_header(connection)
         if length > _memory_bytes():
@@ -81,10 +83,12 @@ class SocketTransport(Transport):
         return data
 
     def flush(self) -> None:
+        """See `Transport.flush`."""
         while pending := [connection for connection in self._connections.values() if connection.outbox]:
             self._wait(pending[0], reading=False)
 
     def abort(self, peer: int, reason: str) -> None:
+        """See `Transport.abort`."""
         frame = HEADER.pack(ABORTING, 0, 0, ABORT.size) + ABORT.pack(peer, reason.encode()[:508])
         for connection in self._connections.values():
             connection.outbox.append(memoryview(frame))
@@ -104,11 +108,12 @@ class SocketTransport(Transport):
                 connection.socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
+        """See `Transport.close`."""
         for connection in self._connections.values():
             connection.socket.close()
 
     def _read_header(self, connection: Connection) -> int:
-        """The length of the next message's payload."""
+        """Return the length of the next message's payload."""
         while True:
             self._read(connection, memoryview(self._header))
             kind, sequence, step_tag, length = HEADER.unpack(self._header)
@@ -195,7 +200,7 @@ class SocketTransport(Transport):
                 connection.write()
 
     def _heard_waiting(self, connection: Connection, peer: int) -> None:
-        """The rank at the other end itself waits for ``peer``: tell those who may wait for this rank, once."""
+        """Note that the other end waits for ``peer``, and tell the ranks that may wait for this one, once."""
         if peer not in (connection.waits_for, self.rank):
             connection.waits_for = peer
             self._announce_waiting(peer)
@@ -212,11 +217,11 @@ class SocketTransport(Transport):
 
 @cache
 def _memory_bytes() -> int:
-    """Of this machine: no message is larger."""
+    """Return the memory of this machine: no message is larger."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
-    """The memory of a contiguous CPU tensor as bytes."""
+    """Return the memory of a contiguous CPU tensor as bytes."""
     array: Any = tensor.detach().view(-1).view(torch.uint8).numpy()
     return memoryview(array)

@@ -1,4 +1,4 @@
-"""Where an exchange's time went: compression or communication."""
+"""A lap timer that splits an exchange's time into compression and communication."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LapTimer:
         self._mark = self._now()
 
     def resume(self) -> None:
-        """Begin a lap: what has passed since the last one was waiting for other buffers."""
+        """Begin a lap; the time since the last one was waiting for other buffers."""
         self._mark = self._now()
 
     def compressed(self) -> None:
@@ -36,12 +36,12 @@ class LapTimer:
 
     @property
     def compress_seconds(self) -> float:
-        """All laps of compression."""
+        """Sum of all laps of compression."""
         return sum((_seconds(*lap) for lap in self._laps["compress"]), 0.0)
 
     @property
     def collective_seconds(self) -> float:
-        """All laps of communication."""
+        """Sum of all laps of communication."""
         return sum((_seconds(*lap) for lap in self._laps["collective"]), 0.0)
 
     def _end_lap(self, kind: Literal["compress", "collective"]) -> None:

@@ -19,13 +19,17 @@ T = TypeVar("T")
 
 
 class StreamWorker:
-    """Runs jobs beside the thread that submits them, and what they give a GPU beside what that thread gives it."""
+    """Runs jobs beside the thread that submits them, and their GPU work beside that thread's."""
 
     def __init__(self, name: str, device: torch.device, *, finishes_at_exit: bool) -> None:
-        """``name`` is the thread's; ``device``, what the jobs use.
+        """Start the thread.
 
-        A script does not exit before a lane that ``finishes_at_exit`` has done its jobs. Where jobs wait for other
-        processes it must: that the script has failed is what those are to hear.
+        Args:
+            name: The thread's name.
+            device: Device that the jobs use.
+            finishes_at_exit: True if a script must not exit before the jobs are done. Where jobs wait for other
+                processes it
+            must exit: these are to hear that the script has failed.
         """
         self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -40,9 +44,12 @@ class StreamWorker:
     def submit(self, job: Callable[[], T], uses: object = ()) -> Future[T]:
         """Run ``job`` after those submitted before it.
 
-        Its work on a GPU begins when all that the present thread's current stream was given is done, and the stream
-        that is current where the result is taken waits for it. ``uses``: the submitter's tensors that the job touches,
-        in lists, dictionaries or dataclasses.
+        Its work on a GPU begins when all work of the calling thread's current stream is done. The stream that is
+        current where the result is taken waits for it.
+
+        Args:
+            job: Runs on the worker's thread.
+            uses: The caller's tensors that the job touches, in lists, dictionaries or dataclasses.
         """
         future: Future[T]
         if self._stream is None:
@@ -76,7 +83,7 @@ class StreamWorker:
                 del item, job, future  # an idle lane holds no tensors
 
     def _on_stream(self) -> contextlib.AbstractContextManager[Any]:
-        """For the whole life of the thread: a new thread begins on the first GPU and its default stream."""
+        """Select the worker's device and stream for the thread's whole life: a new thread begins on the first GPU."""
         if self._stream is None:
             return contextlib.nullcontext()
         torch.cuda.set_device(self._device)

@@ -30,7 +30,7 @@ class LossModel:
     loss: float
     """Present state of the walk: s."""
     learning_rate: float
-    """Of SGD, momentum included: eta."""
+    """SGD's learning rate, momentum included: eta."""
     squared_gradient_norm: float
     """mu: by the square of the mean gradient's norm, times the learning rate, a step lowers the loss."""
     noise: float

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from trimtab.wire.pairs import Pairs
 
-#: Of a float32's bits without its sign: the exponent and four bits more, so that a bin is 3 to 6% wide.
+#: A bin keeps a float32's exponent and four bits more, so that it is 3 to 6% wide; the other bits are dropped.
 _DROPPED_BITS = 19
 _NUM_BINS = 1 << (31 - _DROPPED_BITS)
 #: A threshold that so many times k elements have reached goes up by this power of it, and by no more than this factor:

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 #: Steps between two estimates of the global threshold, and between two changes of the regions (the published code's).
 ESTIMATE_EVERY, REGIONS_EVERY = 32, 64
-#: Of sums that reach the threshold, at most this many times k are sent on.
+#: At most this many times k of the sums that reach the threshold are sent on.
 MOST_SENT = 1.25
-#: Where a rank would send more than this many times the mean, sums are first passed to ranks that would send fewer.
+#: If a rank would send more than this many times the mean, sums are first passed to ranks that would send fewer.
 BALANCE_ABOVE = 2.0
 
 

@@ -29,7 +29,7 @@ from trimtab.wire.messages import pack, unpack
 from trimtab.wire.pairs import Pairs, joined
 from trimtab.wire.value_formats import format_of
 
-#: What several blocks send: coded indices and values (both uint8).
+#: Message of several blocks: coded indices and values (both uint8).
 Bag = tuple[Tensor, Tensor]
 
 

@@ -40,7 +40,7 @@ class _Buffers:
     def __init__(self, times: RunTimes, first: int, halts_backward: bool) -> None:
         lasts = range(first + 1, len(times) + 1)
         self.begin = times.ready[first - 1] if first else times.backward_begin
-        """When the backward pass comes to the first tensor."""
+        """Time at which the backward pass comes to the first tensor."""
         self._halts_backward = halts_backward
         self._ready: Floats = np.array(times.ready[first:])
         self._backward: Floats = self._ready - self.begin

@@ -26,7 +26,7 @@ class RunTimes:
         self._compress: dict[int, float] = {}
         readiness = Readiness.of(profile, tensor_sizes)
         self.compute_seconds: float = _compute_seconds(profile, sum(tensor_sizes), costs)
-        """Of a step, its forward pass included."""
+        """Computing time of a step, its forward pass included."""
         each = ceil(len(tensor_sizes) / MOST_BUFFERS)
         last = [*range(each - 1, len(tensor_sizes) - 1, each), len(tensor_sizes) - 1]
         stops = list(accumulate(tensor_sizes))

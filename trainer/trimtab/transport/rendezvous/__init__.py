@@ -1,1 +1,1 @@
-"""How ranks find each other, and prove that they belong to one job."""
+"""Rendezvous: ranks find each other, and prove that they belong to one job."""

@@ -1,8 +1,8 @@
-"""How ranks that share no secret get one from rank 0, though others may read all that they tell each other.
+"""Agreement on a secret between ranks that share none, over messages that others may read.
 
 X25519 (RFC 7748): each rank draws a key pair and tells its public key. Rank 0 draws the secret and seals it for each
-rank by the key that only these two can work out. Who only reads learns nothing. Who can change what is read can take
-rank 0's place: against that, ranks need certificates.
+rank by the key that only these two can work out. A mere reader learns nothing. An attacker who can change what is read
+can take rank 0's place: against that, ranks need certificates.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _NONCE = bytes(12)
 
 
 class KeyPair:
-    """A rank's, drawn for one meeting."""
+    """A rank's key pair, drawn for one rendezvous."""
 
     def __init__(self) -> None:
         self._private = X25519PrivateKey.generate()
         self.public = self._private.public_key().public_bytes_raw()
 
     def seal(self, secret: bytes, public: bytes, rank: int) -> bytes:
-        """Rank 0's part: ``secret`` for the ``rank`` with this ``public`` key alone. Raises `CommunicationError`."""
+        """Seal rank 0's ``secret`` for the ``rank`` with this ``public`` key alone; may raise `CommunicationError`."""
         return self._cipher(public, self.public + public, rank).encrypt(_NONCE, secret, None)
 
     def unseal(self, sealed: bytes, public: bytes) -> bytes:
-        """Each other rank's part: what the rank 0 with this ``public`` key sealed. Raises `CommunicationError`."""
+        """Open what the rank 0 with this ``public`` key sealed; raise `CommunicationError` if it was changed."""
         try:
             return self._cipher(public, public + self.public, 0).decrypt(_NONCE, sealed, None)
         except InvalidTag:
@@ -52,14 +52,17 @@ class KeyPair:
 
 
 def draw_secret() -> bytes:
-    """A new one, by rank 0."""
+    """Draw a new secret, on rank 0."""
     return os.urandom(_NUM_BYTES)
 
 
 def agree_in_process_group(process_group: dist.ProcessGroup | None, device: torch.device) -> bytes:
-    """A secret that every rank of the process group knows afterwards; all call it together.
+    """Return a secret that every rank of the process group knows afterwards; all call it together.
 
-    Messages lie on ``device``. Raises `CommunicationError`.
+    Messages lie on ``device``.
+
+    Raises:
+        CommunicationError: A rank sent no key, or a message was changed.
     """
     rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
     pair = KeyPair()

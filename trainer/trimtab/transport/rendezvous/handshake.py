@@ -1,4 +1,4 @@
-"""How the two ends of a connection prove to each other that they belong to one job.
+"""The handshake by which the two ends of a connection prove to each other that they belong to one job.
 
 Each proves that it knows the job's secret by a keyed digest (HMAC-SHA256, RFC 2104) of numbers that both have just
 drawn, so the secret itself never crosses the network, and nothing that did can be used a second time:
@@ -34,11 +34,18 @@ _MOST_BYTES = 1 << 20
 
 
 class AuthenticationError(Exception):
-    """The other end does not know the secret, or does not talk as a rank does."""
+    """The other end does not know the secret, or does not follow the handshake."""
 
 
 def call(secret: bytes, purpose: bytes, rank: int) -> Steps[bytes]:
-    """The end that calls, as ``rank``; returns the connection's key. Raises `AuthenticationError`."""
+    """Run the handshake of the end that calls, as ``rank``.
+
+    Returns:
+        The connection's key.
+
+    Raises:
+        AuthenticationError: The other end does not know the secret.
+    """
     greeting = _GREETING.pack(_MAGIC, rank, secrets.token_bytes(_NUM_BYTES))
     yield greeting
     answer = yield 2 * _NUM_BYTES
@@ -51,7 +58,14 @@ def call(secret: bytes, purpose: bytes, rank: int) -> Steps[bytes]:
 
 
 def answer(secret: bytes, purpose: bytes) -> Steps[tuple[int, bytes]]:
-    """The end that was called: the other's rank, and the connection's key. Raises `AuthenticationError`."""
+    """Run the handshake of the end that was called.
+
+    Returns:
+        The other end's rank, and the connection's key.
+
+    Raises:
+        AuthenticationError: The other end does not know the secret.
+    """
     greeting = yield _GREETING.size
     magic, rank, _ = _GREETING.unpack(greeting)
     if magic != _MAGIC:
@@ -66,13 +80,13 @@ def answer(secret: bytes, purpose: bytes) -> Steps[tuple[int, bytes]]:
 
 
 def seal(key: bytes, purpose: bytes, data: Any) -> bytes:
-    """A message of plain JSON that only an end with the connection's key can have written, for this one purpose."""
+    """Return a message of plain JSON that only an end with the connection's key can write, for this purpose alone."""
     text = json.dumps(data).encode()
     return _LENGTH.pack(len(text)) + _digest(key, purpose, text) + text
 
 
 def unseal(key: bytes, purpose: bytes) -> Steps[Any]:
-    """Wait for a message of `seal`. Raises `AuthenticationError`."""
+    """Wait for a message of `seal`; raise `AuthenticationError` if it is not one."""
     (length,) = _LENGTH.unpack((yield _LENGTH.size))
     if not 0 < length <= _MOST_BYTES:
         raise AuthenticationError

@@ -1,4 +1,4 @@
-"""Many conversations at once, on one thread: whoever is silent, or talks nonsense, delays nobody else."""
+"""A server of many handshakes at once, on one thread: a peer that is silent, or talks nonsense, delays nobody else."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from trimtab.transport.rendezvous.handshake import AuthenticationError, Steps, T
 
 #: Seconds that somebody who connects has to prove who it is.
 PATIENCE_SECONDS = 20.0
-#: Connections that may be unproven at once; for a further one the oldest is hung up on.
-MAX_GUESTS = 256
+#: Connections that may be unauthenticated at once; for a further one the oldest is closed.
+MAX_UNAUTHENTICATED = 256
 
 
 @dataclass
-class _Conversation(Generic[T]):
+class _Handshake(Generic[T]):
     socket: socket.socket
     steps: Steps[T]
     until: float
     called: int | None = None
-    """The peer that was called; None where the other end called."""
+    """The peer that was called; None if the other end called."""
     wanted: int | None = None
-    """Bytes of the next message; None while the connection that was called for is not there yet."""
+    """Bytes of the next message; None while a connection that was called for is not there yet."""
     got: bytearray = field(default_factory=bytearray)
 
 
@@ -42,14 +42,14 @@ class CallError(Exception):
 
 
 class HandshakeServer(Generic[T]):
-    """Answers whoever connects to ``listener``, each by its own ``talk()``, and calls others."""
+    """Answers each peer that connects to ``listener``, by its own ``respond()``, and calls others."""
 
     def __init__(
-        self, listener: socket.socket, talk: Callable[[], Steps[T]], patience: float = PATIENCE_SECONDS
+        self, listener: socket.socket, respond: Callable[[], Steps[T]], patience: float = PATIENCE_SECONDS
     ) -> None:
-        """``patience``: seconds that a conversation may take which the other end began."""
-        self._listener, self._talk, self._patience = listener, talk, patience
-        self._conversations: dict[int, _Conversation[T]] = {}
+        """Listen; ``patience``: seconds that a handshake may take which the other end began."""
+        self._listener, self._respond, self._patience = listener, respond, patience
+        self._handshakes: dict[int, _Handshake[T]] = {}
         self._selector = selectors.DefaultSelector()
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
@@ -60,36 +60,40 @@ class HandshakeServer(Generic[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for each in list(self._conversations.values()):
-            self._hang_up(each)
+        for handshake in list(self._handshakes.values()):
+            self._drop(handshake)
         self._selector.close()
 
     def call(self, peer: int, connection: socket.socket, address: tuple[str, int], steps: Steps[T]) -> None:
-        """Connect an unconnected socket, and talk by ``steps``; `next` hears of it."""
+        """Connect an unconnected socket, and run the handshake ``steps``; `next` returns its result."""
         connection.setblocking(False)
-        each = _Conversation(connection, steps, float("inf"), peer)
-        self._conversations[connection.fileno()] = each
+        handshake = _Handshake(connection, steps, float("inf"), peer)
+        self._handshakes[connection.fileno()] = handshake
         try:
             connection.connect(address)
         except BlockingIOError:
             pass
         except OSError as error:
-            raise self._failed(each, error) from error
+            raise self._failed(handshake, error) from error
         self._selector.register(connection, selectors.EVENT_WRITE)
 
     def next(self, until: float) -> tuple[socket.socket, T] | None:
-        """The next connection whose conversation has come to its end, and what that is; None at ``until``.
+        """Wait for the next connection whose handshake has ended.
 
-        The socket is the caller's from then on. Raises `CallError` for a peer that was called.
+        Returns:
+            The socket, which is the caller's from then on, and the handshake's result; None at ``until``.
+
+        Raises:
+            CallError: A peer that was called has failed.
         """
         while (now := time.monotonic()) < until:
-            for each in [each for each in self._conversations.values() if each.until <= now]:
-                self._hang_up(each)
-            ends = min([until, *(each.until for each in self._conversations.values())])
+            for handshake in [handshake for handshake in self._handshakes.values() if handshake.until <= now]:
+                self._drop(handshake)
+            ends = min([until, *(handshake.until for handshake in self._handshakes.values())])
             for key, _ in self._selector.select(ends - now):
                 if key.fileobj is self._listener:
                     self._accept()
-                elif key.fd in self._conversations and (ended := self._go_on(self._conversations[key.fd])):
+                elif key.fd in self._handshakes and (ended := self._advance(self._handshakes[key.fd])):
                     return ended
         return None
 
@@ -98,60 +102,62 @@ class HandshakeServer(Generic[T]):
             connection, _ = self._listener.accept()
         except OSError:  # gone again, or this process has no descriptor left
             return
-        guests = [each for each in self._conversations.values() if each.called is None]
-        if len(guests) >= MAX_GUESTS:
-            self._hang_up(guests[0])
+        unauthenticated = [handshake for handshake in self._handshakes.values() if handshake.called is None]
+        if len(unauthenticated) >= MAX_UNAUTHENTICATED:
+            self._drop(unauthenticated[0])
         connection.setblocking(False)
-        unauthenticated_peer = _Conversation(connection, self._talk(), time.monotonic() + self._patience)
+        unauthenticated_peer = _Handshake(connection, self._respond(), time.monotonic() + self._patience)
         unauthenticated_peer.wanted = advance(unauthenticated_peer.steps, None, connection)
-        self._conversations[connection.fileno()] = unauthenticated_peer
+        self._handshakes[connection.fileno()] = unauthenticated_peer
         self._selector.register(connection, selectors.EVENT_READ)
 
-    def _go_on(self, each: _Conversation[T]) -> tuple[socket.socket, T] | None:
-        """Take what has come; what the conversation ends with, where it does."""
+    def _advance(self, handshake: _Handshake[T]) -> tuple[socket.socket, T] | None:
+        """Take what has come, and return the socket and result if the handshake has ended."""
         try:
-            if each.wanted is None:  # called, and now connected or not
-                if error := each.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            if handshake.wanted is None:  # called, and now connected or not
+                if error := handshake.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                     raise OSError(error, os.strerror(error))
-                self._selector.modify(each.socket, selectors.EVENT_READ)
-                each.wanted = advance(each.steps, None, each.socket)
+                self._selector.modify(handshake.socket, selectors.EVENT_READ)
+                handshake.wanted = advance(handshake.steps, None, handshake.socket)
                 return None
-            data = each.socket.recv(each.wanted - len(each.got))
+            data = handshake.socket.recv(handshake.wanted - len(handshake.got))
             if not data:
                 raise ConnectionResetError(0, "it hung up")
-            each.got += data
-            if len(each.got) < each.wanted:
+            handshake.got += data
+            if len(handshake.got) < handshake.wanted:
                 return None
-            message, each.got = bytes(each.got), bytearray()
-            each.wanted = advance(each.steps, message, each.socket)
+            message, handshake.got = bytes(handshake.got), bytearray()
+            handshake.wanted = advance(handshake.steps, message, handshake.socket)
         except StopIteration as ended:
-            self._selector.unregister(each.socket)
-            del self._conversations[each.socket.fileno()]
-            return each.socket, ended.value
+            self._selector.unregister(handshake.socket)
+            del self._handshakes[handshake.socket.fileno()]
+            return handshake.socket, ended.value
         except BlockingIOError:
             return None
         except (OSError, AuthenticationError, ValueError) as error:
-            if each.called is not None:
-                raise self._failed(each, error) from error
-            self._hang_up(each)
+            if handshake.called is not None:
+                raise self._failed(handshake, error) from error
+            self._drop(handshake)
         return None
 
-    def _failed(self, each: _Conversation[T], error: Exception) -> CallError:
-        assert each.called is not None
-        self._hang_up(each)
-        return CallError(each.called, format_connection_error(error))
+    def _failed(self, handshake: _Handshake[T], error: Exception) -> CallError:
+        assert handshake.called is not None
+        self._drop(handshake)
+        return CallError(handshake.called, format_connection_error(error))
 
-    def _hang_up(self, each: _Conversation[T]) -> None:
+    def _drop(self, handshake: _Handshake[T]) -> None:
         with contextlib.suppress(KeyError):
-            self._selector.unregister(each.socket)
-        self._conversations.pop(each.socket.fileno(), None)
-        each.socket.close()
+            self._selector.unregister(handshake.socket)
+        self._handshakes.pop(handshake.socket.fileno(), None)
+        handshake.socket.close()
 
 
 def run_handshake(connection: socket.socket, steps: Steps[T], until: float) -> T:
-    """One conversation alone, which waits for the other end until ``until``.
+    """Run one handshake alone, waiting for the other end until ``until``.
 
-    Raises OSError where that goes, or does not speak in time, and `AuthenticationError`.
+    Raises:
+        OSError: The other end is gone, or does not answer in time.
+        AuthenticationError: The other end does not know the secret.
     """
     try:
         wanted = advance(steps, None, connection)
@@ -170,10 +176,12 @@ def run_handshake(connection: socket.socket, steps: Steps[T], until: float) -> T
 
 
 def advance(steps: Steps[T], message: bytes | None, connection: socket.socket) -> int:
-    """Go on with ``message``, send what there is to send; returns the number of bytes to wait for next.
+    """Go on with ``message``, send what there is to send, and return the number of bytes to wait for next.
 
-    Raises StopIteration with the conversation's end. Messages are small: they go out whole, or the other end has not
-    read for long.
+    Messages are small: they go out whole, unless the other end has not read for long.
+
+    Raises:
+        StopIteration: The handshake has ended, with its result.
     """
     step = steps.send(message)  # type: ignore[arg-type]  # None begins a generator
     while isinstance(step, bytes):
@@ -183,7 +191,7 @@ def advance(steps: Steps[T], message: bytes | None, connection: socket.socket) -
 
 
 def format_connection_error(error: Exception) -> str:
-    """Why a conversation ended, in a few words."""
+    """Return why a handshake failed, in a few words."""
     if isinstance(error, AuthenticationError):
         return "what answers there does not know this job's secret"
     if isinstance(error, TimeoutError):

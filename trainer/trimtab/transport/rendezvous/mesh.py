@@ -1,7 +1,7 @@
 """Connects every rank of a job with every other by TCP, for `SocketTransport`.
 
 Both ends of a connection prove that they belong to the job and to this attempt of it, and for which pair of ranks the
-connection is (`trimtab.transport.rendezvous.handshake`). Strangers are hung up on, and delay nobody.
+connection is (`trimtab.transport.rendezvous.handshake`). Unauthenticated peers are dropped, and delay nobody.
 """
 
 from __future__ import annotations
@@ -32,30 +32,32 @@ from trimtab.transport.tcp import SocketTransport
 _BUFFER_BYTES = 16 << 20
 #: Seconds for all connections, once the ranks have met.
 _CONNECT_SECONDS = 120.0
-#: What a rank tells of itself over a process group, with zeros behind it.
-_CARD_BYTES = 256
+#: Size of an endpoint that is sent over a process group, padded with zeros.
+_ENDPOINT_BYTES = 256
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # <asm-generic/socket.h>; not in the socket module
 
 
-#: What makes a transport: of this rank, a socket to each other rank, and the deadline in seconds.
+#: Makes a transport from this rank, a socket to each other rank, and the deadline in seconds.
 Made = Callable[[int, dict[int, socket.socket], float], SocketTransport]
 
 
 @dataclass(frozen=True)
 class Listener:
-    """Where a rank waits for the others' connections; they are told its `endpoint`."""
+    """The socket on which a rank waits for the others' connections; they are told its `endpoint`."""
 
     listener: socket.socket
     host: str
     family: socket.AddressFamily
     source: tuple[str, int] | None = None
-    """Where this rank's own calls come from; None: wherever the route leads from."""
+    """Address that this rank's own calls come from; None: the route decides."""
 
     @classmethod
     def open(cls, num_ranks: int, interface: str = "") -> Listener:
-        """On the ``interface``, by which calls leave too; else on that of `own_address`.
+        """Listen on the ``interface``, by which calls leave too; else on that of `own_address`.
 
-        Raises `OSError` and `UserError`.
+        Raises:
+            OSError: The interface has no address, or cannot be listened on.
+            UserError: A variable names no usable interface.
         """
         host, family = (address_of(interface), socket.AF_INET) if interface else own_address()
         listener = socket.create_server((host, 0), family=family, backlog=num_ranks + 128)
@@ -65,7 +67,7 @@ class Listener:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Its address, as plain JSON."""
+        """The listener's address, as plain JSON."""
         return {"host": self.host, "port": self.listener.getsockname()[1]}
 
 
@@ -78,16 +80,25 @@ def connect(
     deadline: float,
     transport: Made = SocketTransport,
 ) -> SocketTransport:
-    """A socket to every other rank, whose entrance is in ``endpoints``; every rank calls it together.
+    """Connect to every other rank, and return the transport of these sockets; every rank calls it together.
 
-    ``transport`` is made of them. ``attempt`` is known to these ranks alone; the entrance is closed. Raises
-    `CommunicationError` when a peer cannot be reached within ``deadline`` seconds, or two minutes.
+    Args:
+        rank: This process's rank.
+        endpoints: Addresses of all ranks' listeners, by rank.
+        listener: This rank's own; it is closed.
+        secret: By which the ranks authenticate each other.
+        attempt: Known to the ranks of this attempt alone.
+        deadline: Seconds to connect, but two minutes at most; and of each later wait.
+        transport: Makes the transport.
+
+    Raises:
+        CommunicationError: A peer cannot be reached in time.
     """
     until = time.monotonic() + min(deadline, _CONNECT_SECONDS)
     connections: dict[int, socket.socket] = {}
     with (
         listener.listener,
-        HandshakeServer(listener.listener, lambda: _answer(rank, len(endpoints), secret, attempt)) as switchboard,
+        HandshakeServer(listener.listener, lambda: _answer(rank, len(endpoints), secret, attempt)) as server,
     ):
         try:
             for peer in range(rank):
@@ -96,9 +107,9 @@ def connect(
                 _enlarge_buffers(connection)
                 if listener.source is not None:
                     connection.bind(listener.source)
-                switchboard.call(peer, connection, address, _call(rank, peer, secret, attempt))
+                server.call(peer, connection, address, _call(rank, peer, secret, attempt))
             while len(connections) < len(endpoints) - 1:
-                ended = switchboard.next(until)
+                ended = server.next(until)
                 if ended is None:
                     missing = min(set(range(len(endpoints))) - {rank} - connections.keys())
                     raise _unreachable(missing, endpoints, "no answer in time") if missing < rank else _absent(missing)
@@ -117,11 +128,10 @@ def connect(
 def connect_process_group(
     process_group: dist.ProcessGroup | None, deadline: float, secret: bytes = b""
 ) -> SocketTransport:
-    """The same among the ranks of a process group (None: all), over which addresses are agreed.
+    """Connect the ranks of a process group (None: all), over which addresses are agreed; see `connect`.
 
-    Where it is NCCL's, messages lie on this process's GPU, and it sums over the ranks.
-
-    Without a ``secret`` the ranks agree on one (`agree_in_process_group`).
+    If it is NCCL's, messages lie on this process's GPU, and it sums over the ranks. Without a ``secret`` the ranks
+    agree on one (`agree_in_process_group`).
     """
     rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
     transport: Made = SocketTransport
@@ -145,7 +155,7 @@ def connect_process_group(
 
 
 def _endpoint_of(data: bytes, rank: int) -> Endpoint:
-    """What ``rank`` told of itself; raises `CommunicationError` where that is no endpoint."""
+    """Return the endpoint that ``rank`` sent; raise `CommunicationError` if it is none."""
     try:
         endpoint = json.loads(data)
     except (ValueError, RecursionError):
@@ -156,8 +166,8 @@ def _endpoint_of(data: bytes, rank: int) -> Endpoint:
 
 
 def _gather(data: bytes, size: int, device: torch.device, process_group: dist.ProcessGroup | None) -> list[bytes]:
-    """Every rank's ``data``, as bytes and nothing that could be run; it crosses from device to device."""
-    padded = bytearray(data.ljust(_CARD_BYTES, b"\0"))
+    """Return every rank's ``data``, as bytes and nothing that could be run; it crosses from device to device."""
+    padded = bytearray(data.ljust(_ENDPOINT_BYTES, b"\0"))
     mine = torch.frombuffer(padded, dtype=torch.uint8).to(device)
     everyone = [torch.empty_like(mine) for _ in range(size)]
     dist.all_gather(everyone, mine, group=process_group)
@@ -199,10 +209,10 @@ def _close(connections: dict[int, socket.socket]) -> None:
 
 
 def _enlarge_buffers(connection: socket.socket) -> None:
-    """Ask for buffers of `_BUFFER_BYTES`, where that enlarges them.
+    """Ask for buffers of `_BUFFER_BYTES`, if that enlarges them.
 
-    Setting a buffer's size ends the kernel's own tuning of it, so without the privilege to pass the system's limit,
-    and with a limit below what tuning reaches, it is left alone.
+    Setting a buffer's size ends the kernel's own tuning of it. So without the privilege to pass the system's limit, and
+    with a limit below what tuning reaches, it is left alone.
     """
     for option, force in ((socket.SO_SNDBUF, _SO_SNDBUFFORCE), (socket.SO_RCVBUF, _SO_RCVBUFFORCE)):
         try:

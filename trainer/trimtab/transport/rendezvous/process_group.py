@@ -1,4 +1,4 @@
-"""Forming torch's process group, which sums over ranks on GPUs (NCCL), and by which DDP exchanges."""
+"""Forms torch's process group, which sums over ranks on GPUs (NCCL), and by which DDP exchanges."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ def form(
 ) -> None:
     """Make torch's process group of the ranks that meet at rank 0's ``host:port``.
 
-    torch's store knows no secret: whoever reaches its port may read and write. So it opens only when all ranks have
+    torch's store knows no secret: anybody who reaches its port may read and write. So it opens only when all ranks have
     met, at a port that they alone were told, on the one address that they use, and not on all that rank 0 has.
 
-    Raises `CommunicationError`.
+    Raises:
+        CommunicationError: A rank is missing, or the store cannot be reached.
     """
     own, family = own_address()
     with contextlib.ExitStack() as stack:
@@ -61,7 +62,7 @@ def form(
 def initialize(backend: str, rank: int, num_ranks: int, timeout: float, **where: Any) -> None:
     """Make torch's process group of the ranks that meet at its ``store`` or ``init_method``; else at MASTER_ADDR.
 
-    NCCL's is of this process's current GPU, and tells of errors, where by default it would end the process.
+    NCCL's is of this process's current GPU, and reports errors, where by default it would end the process.
     """
     device = None
     if backend == "nccl":

@@ -1,7 +1,7 @@
-"""Where the ranks of a job find each other: all come to rank 0 with their address, and leave with everyone's.
+"""Rendezvous at rank 0: all ranks come with their address, and leave with everyone's.
 
-Who comes must prove that it is of this job (`trimtab.transport.rendezvous.handshake`), and rank 0 proves it to them.
-What is exchanged is JSON, sealed with the connection's own key. Rank 0 listens only until all have come.
+Each rank must prove that it is of this job (`trimtab.transport.rendezvous.handshake`), and rank 0 proves it to them.
+Messages are JSON, sealed with the connection's own key. Rank 0 listens only until all have come.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ Endpoint = dict[str, Any]
 
 @dataclass(frozen=True)
 class RendezvousResult:
-    """What every rank knows after a rendezvous."""
+    """The outcome of a rendezvous, the same on every rank."""
 
     endpoints: list[Endpoint]
-    """What each rank brought, by rank."""
+    """Endpoint of each rank, by rank."""
     attempt: bytes
     """Drawn by rank 0 for this rendezvous: a message of another attempt does not have it."""
     secret: bytes = b""
@@ -70,9 +70,19 @@ def meet(
 ) -> RendezvousResult:
     """Bring ``endpoint`` (plain JSON) to rank 0 at ``host:port``, and wait until every rank has come.
 
-    ``say`` is told on rank 0 which ranks are missing, whenever that changes. Raises `CommunicationError` that names a
-    rank that has not come within ``timeout`` seconds, and `UserError` where there is no ``secret`` and the address is
-    not of this machine.
+    Args:
+        host: Rank 0's address.
+        port: Rank 0's port.
+        rank: This process's rank.
+        num_ranks: Number of ranks.
+        timeout: Seconds.
+        secret: By which the ranks authenticate each other.
+        endpoint: This rank's.
+        say: Called on rank 0 with the missing ranks, whenever they change.
+
+    Raises:
+        CommunicationError: Names a rank that has not come in time.
+        UserError: There is no ``secret``, and the address is not of this machine.
     """
     if not secret and not is_of_this_machine(host):
         raise UserError(
@@ -88,7 +98,7 @@ def meet(
 
 
 def waiting_for(missing: list[int], num_ranks: int) -> str:
-    """Who has yet to come, in a sentence."""
+    """Return a sentence on the ranks that are missing."""
     if len(missing) > _MOST_NAMED:
         return f"waiting for {len(missing)} of {num_ranks} ranks to join, the first of them rank {missing[0]}"
     *others, last = map(str, missing)
@@ -106,7 +116,7 @@ def _receive_all(
     endpoint: Endpoint,
     say: Callable[[list[int]], None],
 ) -> RendezvousResult:
-    """Rank 0's part."""
+    """Run rank 0's side of the rendezvous."""
     here: dict[int, tuple[socket.socket, bytes]] = {}
     endpoints = {0: endpoint}
     try:
@@ -114,10 +124,10 @@ def _receive_all(
     except OSError as error:
         raise CommunicationError(0, f"cannot listen at {host}:{port}: {error.strerror}") from error
     with listener, contextlib.ExitStack() as connections:
-        with HandshakeServer(listener, lambda: _welcome(secret)) as switchboard:
+        with HandshakeServer(listener, lambda: _welcome(secret)) as server:
             while missing := [each for each in range(num_ranks) if each not in endpoints]:
                 say(missing)
-                come = switchboard.next(until)
+                come = server.next(until)
                 if come is None:
                     break
                 connection, (rank, key, theirs) = come
@@ -143,7 +153,7 @@ def _receive_all(
 def _connect_to_rank0(
     host: str, port: int, rank: int, num_ranks: int, timeout: float, until: float, secret: bytes, endpoint: Endpoint
 ) -> RendezvousResult:
-    """Every other rank's part."""
+    """Run the side of every other rank."""
     where = f"{host}:{port}"
     while True:
         try:
@@ -179,9 +189,10 @@ def _connect_to_rank0(
 
 
 def _checked(told: Any, num_ranks: int, where: str, timeout: float) -> RendezvousResult:
-    """What rank 0 told all ranks.
+    """Return what rank 0 sent all ranks.
 
-    Raises `CommunicationError`: ranks are missing, or it is nothing that rank 0 of this version tells.
+    Raises:
+        CommunicationError: Ranks are missing, or it is nothing that rank 0 of this version sends.
     """
     told = told if isinstance(told, dict) else {}
     missing, endpoints, attempt = (told.get(name) for name in ("missing", "endpoints", "attempt"))
@@ -195,13 +206,13 @@ def _checked(told: Any, num_ranks: int, where: str, timeout: float) -> Rendezvou
 
 
 def check_endpoint(endpoint: Any, sender: int) -> None:
-    """Raise `CommunicationError` where what ``sender`` brought is no object of JSON; the reader checks its fields."""
+    """Raise `CommunicationError` if what ``sender`` brought is no object of JSON; the reader checks its fields."""
     if not isinstance(endpoint, dict):
         raise malformed(sender, "no endpoint of a rank to where the ranks meet")
 
 
 def address_in(endpoints: list[Endpoint], rank: int) -> tuple[str, int]:
-    """Host and port, as the endpoint of ``rank`` says. Raises `CommunicationError` where it does not."""
+    """Return host and port in the endpoint of ``rank``; raise `CommunicationError` if it has none."""
     host, port = endpoints[rank].get("host"), endpoints[rank].get("port")
     is_host = isinstance(host, str) and 0 < len(host) <= _MOST_ADDRESS and host.isascii() and host.isprintable()
     if not is_host or type(port) is not int or not 0 < port < 1 << 16:
@@ -210,7 +221,7 @@ def address_in(endpoints: list[Endpoint], rank: int) -> tuple[str, int]:
 
 
 def checked_attempt(attempt: Any, sender: int = 0) -> bytes:
-    """The number of an attempt, from its hexadecimal digits. Raises `CommunicationError` where ``sender`` sent none."""
+    """Return an attempt's number from its hexadecimal digits; raise `CommunicationError` if ``sender`` sent none."""
     digits = attempt if isinstance(attempt, str) else ""
     if len(digits) != _ATTEMPT_DIGITS or not set(digits) <= set("0123456789abcdef"):
         raise malformed(sender, "no number of this attempt")
@@ -218,14 +229,14 @@ def checked_attempt(attempt: Any, sender: int = 0) -> bytes:
 
 
 def _welcome(secret: bytes) -> Steps[tuple[int, bytes, Endpoint]]:
-    """What rank 0 has with whoever comes: its rank, the connection's key and its endpoint."""
+    """Authenticate a peer, and return its rank, the connection's key and its endpoint."""
     rank, key = yield from handshake.answer(secret, _RENDEZVOUS)
     endpoint = yield from handshake.unseal(key, _ENDPOINT)
     return rank, key, endpoint
 
 
 def _listen(host: str, port: int, num_ranks: int) -> socket.socket:
-    """At that address alone; at all of them where the name is none of this machine's own, as behind a proxy."""
+    """Listen at that address alone; at all if the name is none of this machine's own, as behind a proxy."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     try:
         return socket.create_server(address[:2], family=family, backlog=num_ranks + 128)
@@ -240,7 +251,7 @@ def _in_order(endpoints: dict[int, Endpoint]) -> list[Endpoint]:
 
 
 def missing_ranks(missing: list[int], where: str, timeout: float) -> CommunicationError:
-    """What is raised where ranks have not come in time."""
+    """Return the error for ranks that have not come in time."""
     others = f", nor did ranks {', '.join(map(str, missing[1:]))}" if len(missing) > 1 else ""
     return CommunicationError(
         missing[0],

@@ -1,4 +1,4 @@
-"""Where the ranks of another launcher find each other: torch's store, which torchrun runs and rank 0 elsewhere.
+"""Rendezvous of another launcher's ranks in torch's store, which torchrun runs and rank 0 elsewhere.
 
 torchrun's store outlives a restart of its workers, and so do the keys of the attempt before. No variable tells attempts
 apart on every machine: each torchrun agent counts its own restarts. So a rank believes only what names a number that it
@@ -7,11 +7,11 @@ has just drawn:
     each other rank    leaves its endpoint and a token
     rank 0             answers with all endpoints, all tokens and a number of its own, the attempt
     each other rank    confirms an answer that has its token, by the attempt
-    rank 0             marks the answer as final once all have confirmed; answers anew where a endpoint has changed
+    rank 0             marks the answer as final once all have confirmed; answers anew where an endpoint has changed
 
 A value that no rank leaves is refused, and the rank in whose place it lies is named.
 
-torch's store knows no secret: whoever reaches it can read and change what ranks leave there, as with
+torch's store knows no secret: anybody who reaches it can read and change what ranks leave there, as with
 DistributedDataParallel. Ranks get one from rank 0 that no reader learns (`agreed_secret`). By certificates
 (`trimtab.launch.environment.job_secret`) ranks know each other all the same.
 """
@@ -39,7 +39,7 @@ _LOOK_SECONDS = 0.05
 #: Seconds for which ranks may differ in how long they take to start.
 _QUIET_SECONDS = 5.0
 _PREFIX = "trimtab"
-#: Of a value; an answer to thousands of ranks has less.
+#: Largest size of a value; an answer to thousands of ranks has less.
 _MOST_BYTES = 16 << 20
 #: Hexadecimal digits of a key, or of a secret that is sealed.
 _MOST_DIGITS = 256
@@ -57,9 +57,14 @@ def meet_in_store(
 ) -> tuple[RendezvousResult, Store]:
     """Leave ``endpoint`` (plain JSON) in the store at ``host:port``, and wait for every rank's; each rank calls it.
 
-    The store must be kept until every rank has read it. ``say`` is told on rank 0 which ranks are missing, where they
-    are after some seconds, and whenever that changes. Raises `CommunicationError` that names a rank that has not come
-    within ``timeout`` seconds.
+    Arguments are those of `meet`. ``say`` is called with the missing ranks after some seconds, and whenever they
+    change.
+
+    Returns:
+        The outcome, and the store, which must be kept until every rank has read it.
+
+    Raises:
+        CommunicationError: Names a rank that has not come within ``timeout`` seconds.
     """
     until = time.monotonic() + timeout
     where = f"{host}:{port}"
@@ -90,7 +95,7 @@ class _MissingError(Exception):
 def _answer_all(
     store: Store, num_ranks: int, endpoint: Endpoint, until: float, say: Callable[[list[int]], None]
 ) -> RendezvousResult:
-    """Rank 0's part."""
+    """Run rank 0's side of the rendezvous."""
     ranks = range(num_ranks)
     answered: dict[int, _Left] = {}
     answer: dict[str, Any] = {}
@@ -128,7 +133,7 @@ def _answer_all(
 
 
 def _ask_first(store: Store, rank: int, num_ranks: int, endpoint: Endpoint, until: float) -> RendezvousResult:
-    """Every other rank's part."""
+    """Run the side of every other rank."""
     pair, token = KeyPair(), os.urandom(16).hex()
     _write(store, _key("endpoint", rank), {"endpoint": endpoint, "token": token, "public": pair.public.hex()})
     attempt = None
@@ -149,7 +154,7 @@ def _ask_first(store: Store, rank: int, num_ranks: int, endpoint: Endpoint, unti
 
 
 def _unconfirmed(store: Store, num_ranks: int, attempt: str) -> list[int]:
-    """The ranks that have not answered rank 0 in this attempt."""
+    """Return the ranks that have not answered rank 0 in this attempt."""
     confirmed = _read(store, "confirmed", range(1, num_ranks))
     for each, value in confirmed.items():
         checked_attempt(value, each)
@@ -158,7 +163,7 @@ def _unconfirmed(store: Store, num_ranks: int, attempt: str) -> list[int]:
 
 @dataclass(frozen=True)
 class _Left:
-    """What a rank has left for rank 0."""
+    """A rank's message to rank 0."""
 
     endpoint: Endpoint
     token: str
@@ -166,7 +171,7 @@ class _Left:
 
     @classmethod
     def read(cls, value: Any, rank: int) -> Self:
-        """Raises `CommunicationError` where no ``rank`` leaves that."""
+        """Read the message; raise `CommunicationError` if no ``rank`` leaves that."""
         check_endpoint(value, rank)
         check_endpoint(value.get("endpoint"), rank)
         token = checked_attempt(value.get("token"), rank).hex()
@@ -175,7 +180,7 @@ class _Left:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What rank 0 has answered to one rank."""
+    """Rank 0's answer to one rank."""
 
     endpoints: list[Endpoint]
     attempt: str
@@ -185,7 +190,7 @@ class _Answer:
 
     @classmethod
     def read(cls, value: Any, rank: int, num_ranks: int, token: str) -> Self | None:
-        """None where it is of another attempt. Raises `CommunicationError` where rank 0 leaves no such answer."""
+        """Read the answer; None if it is of another attempt; `CommunicationError` if rank 0 leaves no such answer."""
         if value is None:
             return None
         check_endpoint(value, 0)
@@ -218,7 +223,7 @@ def _from_hex(digits: Any, sender: int) -> bytes:
 
 
 def _read(store: Store, kind: str, ranks: Iterable[int]) -> dict[int, Any]:
-    """What ranks have left of this kind, in this attempt or an earlier one. Raises `CommunicationError`."""
+    """Return the ranks' messages of this kind, of any attempt; may raise `CommunicationError`."""
     here = [each for each in ranks if store.check([_key(kind, each)])]
     return {each: _parsed(store.get(_key(kind, each)), each) for each in here}
 
@@ -241,7 +246,7 @@ def _key(kind: str, rank: int) -> str:
 
 
 def _store(host: str, port: int, rank: int, num_ranks: int, timeout: timedelta) -> Store:
-    """torchrun's, or else one that rank 0 runs; it does not wait for the other ranks, who are told of one by one."""
+    """Return torchrun's store, or else one that rank 0 runs; it does not wait for the other ranks."""
     # As `init_process_group` reads them: what torchrun set stays, so that its own store is found.
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = host, str(port)
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
