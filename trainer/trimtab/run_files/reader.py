@@ -48,7 +48,7 @@ class Run:
 
 
 def read_run(directory: RunDirectory) -> Run:
-    """All files of a finished run. Raises `UserError` where they are missing or damaged."""
+    """Read all files of a finished run. Raise `UserError` where they are missing or damaged."""
     try:
         return _read_run(directory)
     except FileNotFoundError as error:
@@ -121,7 +121,10 @@ def _result(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _job(data: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a resolved job that the report shows. No more is checked: an older version had other rules."""
+    """Return the fields of a resolved job that the report shows.
+
+    No more is checked, since an older version had other rules.
+    """
     text(mapping(data, "metadata"), "name")
     spec = mapping(data, "spec")
     whole(spec, "workers")

@@ -49,7 +49,7 @@ class RunResult:
         relay: dict[str, Any] | None = None,
         restarts: int = 0,
     ) -> RunResult:
-        """The result of a run on this machine that ends now; `time.monotonic` was ``began`` at its start."""
+        """Return the result of a run on this machine that ends now; `time.monotonic` was ``began`` at its start."""
         seconds = time.monotonic() - began
         return cls(state, message, plan, emulated, relay, seconds, describe_machine(), restarts)
 
@@ -59,12 +59,12 @@ class RunResult:
         return self.relay is None or bool(self.relay["valid"])
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {**vars(self), "valid": self.valid}
 
 
 def describe_machine() -> dict[str, Any]:
-    """What a reader needs to judge the times of a run."""
+    """Return what a reader needs to judge the times of a run."""
     return {
         "python": platform.python_version(),
         "torch": _version("torch"),

@@ -23,7 +23,7 @@ _FURTHER_FOLDERS = (None, "/dev/shm")  # noqa: S108  # a directory of its own is
 
 @contextlib.contextmanager
 def kernel_cache(environ: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """The variable to set for the ranks: the shipped directory if it is writable, else a private copy of it.
+    """Give the variable to set for the ranks: the shipped directory if it is writable, else a private copy of it.
 
     What is made for it goes when the context is left.
 
@@ -31,7 +31,7 @@ def kernel_cache(environ: Mapping[str, str]) -> Iterator[dict[str, str]]:
     that the image was built on, and where others may have written what was shipped.
 
     Raises:
-        UserError: there is no place for a private directory.
+        UserError: There is no place for a private directory.
     """
     shipped = environ.get(VARIABLE)
     usable = shipped if shipped is not None and _is_usable(Path(shipped)) else None
@@ -49,7 +49,7 @@ def kernel_cache(environ: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 def _is_usable(shipped: Path) -> bool:
-    """Whether this is a directory that nobody else may have written to; says why not."""
+    """Return whether this is a directory that nobody else may have written to, and print why not."""
     if not shipped.is_dir():
         return False
     error = next(filter(None, map(private_path_error, (shipped, *shipped.rglob("*")))), None)
@@ -59,7 +59,7 @@ def _is_usable(shipped: Path) -> bool:
 
 
 def _private_folder() -> Path:
-    """A new directory with a name that nobody can foresee, which this user alone may enter."""
+    """Make a directory with a name that nobody can foresee, which this user alone may enter."""
     for parent in _FURTHER_FOLDERS:
         with contextlib.suppress(OSError):
             return Path(tempfile.mkdtemp(prefix="trimtab-kernels-", dir=parent))

@@ -96,7 +96,7 @@ class Worker:
         return self._pod.worker == 0
 
     def run(self, argv: Sequence[str]) -> tuple[int, str]:
-        """The exit code, and the cause where it is not 0. Raises `UserError` where nothing could start."""
+        """Return the exit code, and the cause where it is not 0. Raise `UserError` where nothing could start."""
         if not self._has_rank_0:
             return self._train(argv)
         with ExitStack() as holding:
@@ -213,5 +213,5 @@ def _say_that_status_ended(ended: Sequence[Exit]) -> None:
 
 
 def _exit_code(ended: Exit) -> int:
-    """By a shell's conventions: 128 and the number of the signal where one killed it."""
+    """Return the exit code as shells do: 128 and the number of the signal where one killed the process."""
     return ended.code if ended.code > 0 else 128 - ended.code
