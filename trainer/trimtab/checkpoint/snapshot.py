@@ -24,11 +24,11 @@ class Stateful(Protocol):
     """Anything with torch's pair of state methods: schedulers, scalers, selectors."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The state."""
+        """Return the state."""
         ...
 
     def load_state_dict(self, state: dict[str, Any], /) -> Any:
-        """Inverse of `state_dict`."""
+        """Take over what `state_dict` returned."""
         ...
 
 

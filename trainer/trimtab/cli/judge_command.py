@@ -37,7 +37,7 @@ _QUICK = (("digits", "C1"), ("gpt", "demo"), ("cnn", "fast"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `trimtab judge`."""
+    """Add the arguments of `trimtab judge`."""
     parser.add_argument(
         "--out",
         type=path("--out"),
@@ -126,7 +126,7 @@ def _is_quick(cell: Cell) -> bool:
 
 
 def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tuple[Cell, str]:
-    """The cell with its real runs' times, or why one failed; runs that finished in its own directory are kept."""
+    """Return the cell with its real runs' times, or why one failed; runs that finished in its directory are kept."""
     from dataclasses import replace
 
     from trimtab_netmon.emulate import write_network
@@ -232,7 +232,7 @@ def _print(cells: list[Cell]) -> None:
 
 
 def _others(measured: Measured) -> tuple[tuple[str, ...], ...]:
-    """What adaptive is beside: the best static plan, dense, the better of DDP's hooks."""
+    """Return what adaptive is compared with: the best static plan, dense, the better of DDP's hooks."""
     return ((measured.best,) if measured.best else ()), ("dense",), tuple(DDP_HOOKS)
 
 
@@ -242,7 +242,7 @@ def _over(measured: Measured, *names: str) -> str:
 
 
 def _table(*headings: str) -> Table:
-    """Of two columns of names, and of ratios."""
+    """Make a table of two columns of names, and of ratios."""
     table = Table(header_style="bold", pad_edge=False, box=None, padding=(0, 2, 0, 0))
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="left" if number < 2 else "right")

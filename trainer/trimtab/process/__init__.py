@@ -1,1 +1,1 @@
-"""This process itself: its messages to people, its exit handlers, its processors."""
+"""What concerns one process: its messages to people, its exit handlers, its processors."""

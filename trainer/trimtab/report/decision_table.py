@@ -75,7 +75,7 @@ def _inputs(decision: DecisionLine) -> str:
 
 
 def _pareto(decision: DecisionLine) -> str:
-    """The fastest plans of the Pareto front, folded."""
+    """Return the fastest plans of the Pareto front, folded."""
     if not decision.pareto:
         return ""
     by_time = sorted(decision.pareto, key=lambda point: float(point["step_seconds"]))

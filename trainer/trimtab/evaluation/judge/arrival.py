@@ -24,7 +24,7 @@ class Arrival:
 
 
 def arrival_of(run: Run, target: Target) -> Arrival:
-    """When the run was at the target, or given up."""
+    """Return when the run was at the target, or given up."""
     summary = summarise(run, target)
     if summary.seconds_to_target is not None:
         return Arrival(summary.seconds_to_target)

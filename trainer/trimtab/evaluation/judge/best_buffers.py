@@ -53,7 +53,7 @@ def best_buffers(plan: Plan, cluster: SimulatedCluster) -> Plan:
 
 
 def _even_profile(plan: Plan, cluster: SimulatedCluster) -> Profile:
-    """Of a model whose tensors, each a module, take as long to compute as they are large."""
+    """Make the profile of a model whose tensors, each a module, take as long to compute as they are large."""
     num_elements, sizes = cluster.num_elements, cluster.tensor_sizes
     seconds = [cluster.compute_seconds * size / num_elements for size in sizes]
     modules = [

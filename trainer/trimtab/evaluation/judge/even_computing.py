@@ -19,9 +19,9 @@ from trimtab.run_files.reader import Run
 
 
 def evened(runs: Mapping[str, Sequence[Run]], target: Target) -> dict[str, list[Arrival]]:
-    """When each run was at the target, by plan, with as much computing a step as the median run.
+    """Return when each run was at the target, by plan, with as much computing a step as the median run.
 
-    Without the plans of which a run does not tell what its steps compute, as those of DDP's hooks once did not.
+    Plans are left out if a run of theirs does not tell what its steps compute, as those of DDP's hooks once did not.
     """
     telling = {name: of_plan for name, of_plan in runs.items() if all(map(_tells, of_plan))}
     usual = median([mean(_computing(run)) for of_plan in telling.values() for run in of_plan] or [0.0])
@@ -29,7 +29,7 @@ def evened(runs: Mapping[str, Sequence[Run]], target: Target) -> dict[str, list[
 
 
 def _tells(run: Run) -> bool:
-    """Whether the run knows computing from waiting: then some of its steps waited."""
+    """Return whether the run knows computing from waiting: then some of its steps waited."""
     return any(step.exposed_seconds > 0 for step in run.training_steps)
 
 

@@ -65,7 +65,7 @@ class Recorded:
         return max(self._rows)
 
     def knows(self, plan: Plan) -> bool:
-        """Whether a plan's progress was recorded, or lies between what was."""
+        """Return whether a plan's progress was recorded, or lies between what was."""
         is_like_recorded = plan.is_dense or plan.collective == "all-gather"
         return is_like_recorded and plan.wire == self._dense_plan.wire and plan.local_steps <= self.most_local_steps
 
@@ -116,7 +116,7 @@ class Recorded:
         return [0.0, *accumulate(self._dense_lengths[:-1])]
 
     def _ends(self, losses: Losses) -> list[float]:
-        """The step at which each stage ended; what the run did not finish goes on as slowly as it had gone."""
+        """Return the step at which each stage ended; what the run did not finish goes on as slowly as it had gone."""
         best, dense = _running_least(losses), self._dense_lengths
         ends: list[float] = []
         above, slowness = best[0][1], 1.0
@@ -154,7 +154,7 @@ class Recorded:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Inverse of `from_json`."""
+        """Return plain data, which `from_json` reads."""
         return {
             "target_loss": self.target_loss,
             "num_elements": self.num_elements,
@@ -164,7 +164,7 @@ class Recorded:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Recorded:
-        """From a file's contents."""
+        """Parse a file's contents."""
         curves = {
             Plan.parse(name): tuple((int(step), float(loss)) for step, loss in losses)
             for name, losses in data["curves"].items()
@@ -173,7 +173,7 @@ class Recorded:
 
 
 def load(workload: str, own: Path) -> Recorded:
-    """A workload's record: one made here, ``own``, or else the one that ships. Raises `UserError` without either."""
+    """Load a workload's record: one made here, ``own``, or the one that ships. Raise `UserError` without either."""
     shipped = files("trimtab.evaluation.judge").joinpath("curves", f"{workload}.json")
     file = own if own.exists() else shipped
     if not file.is_file():
@@ -190,7 +190,7 @@ def _running_least(losses: Losses) -> Losses:
 
 
 def _interpolated(known: dict[float, float] | dict[int, float], where: float) -> float:
-    """In the logarithms of both; beyond the ends the last slope goes on."""
+    """Interpolate in the logarithms of both; beyond the ends the last slope goes on."""
     if len(known) == 1:
         return next(iter(known.values()))
     (low, at_low), (high, at_high) = next(

@@ -13,7 +13,7 @@ from trimtab.run_files.reader import Run
 
 
 def recorded_of(runs: Sequence[Run], target_loss: float) -> Recorded:
-    """The curves of all runs; the first is dense's, whose bytes tell how large the model is."""
+    """Return the curves of all runs; the first is dense's, whose bytes tell how large the model is."""
     dense = runs[0]
     job = dense.job["spec"]
     num_ranks = job["workers"] * job.get("processesPerWorker", 1)

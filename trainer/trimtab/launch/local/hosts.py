@@ -153,7 +153,7 @@ class EmulatedHosts(AbstractContextManager["EmulatedHosts"]):
 
 
 def slowest(phase: Phase, num_workers: int) -> tuple[float, float]:
-    """Return the largest latency and the smallest bandwidth between any two workers: synchronous steps wait for these."""
+    """Return the largest latency and smallest bandwidth between any two workers: synchronous steps wait for these."""
     latency, bandwidth = phase.latency, min(phase.host_bandwidth(host) for host in range(num_workers))
     for source, destination in permutations(range(num_workers), 2):
         latency = max(latency, phase.link_latency(source, destination))

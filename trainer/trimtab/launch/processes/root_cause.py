@@ -45,7 +45,7 @@ def await_root_cause(
 
 
 def root_cause(failed: Sequence[Exit], last_lines: LastLines) -> Exit:
-    """Choose the process to name: not one that only lost another; then one that a signal killed; then the lowest number."""
+    """Choose the process to name: not one that only lost another, then one that a signal killed, then the lowest."""
     return min(
         failed, key=lambda each: (_lost_another(last_lines(each.name)), each.code >= 0, *kind_and_number(each.name))
     )
