@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class OptimizerState:
-    """What an optimizer holds at one time, hyperparameters included; may be restored any number of times."""
+    """The state of an optimizer at one time, hyperparameters included; may be restored any number of times."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer

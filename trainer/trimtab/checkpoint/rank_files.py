@@ -21,7 +21,7 @@ _NAME = re.compile(r"rank-(\d+)-of-(\d+)-step-(\d+)\.pt")
 
 @dataclass(frozen=True, order=True)
 class RankFile:
-    """What one rank kept at one step."""
+    """A file of one rank at one step."""
 
     step: int
     num_ranks: int
@@ -29,7 +29,7 @@ class RankFile:
 
     @property
     def name(self) -> str:
-        """Of the file, in its folder."""
+        """Name of the file, in its folder."""
         return f"rank-{self.rank}-of-{self.num_ranks}-step-{self.step}.pt"
 
 

@@ -34,7 +34,7 @@ class Stateful(Protocol):
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Where the state of a training run lives."""
+    """The objects that hold the state of a training run."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer

@@ -130,7 +130,7 @@ def _refused(error: pickle.UnpicklingError) -> str:
 
 
 class _HashingWriter:
-    """What `torch.save` writes to."""
+    """The file object that `torch.save` writes to."""
 
     def __init__(self, out: IO[bytes]) -> None:
         self._out, self.digest = out, _DIGEST()

@@ -1,4 +1,4 @@
-"""What a rank's script prints, as it prints it: the end of its log, which the rank writes meanwhile."""
+"""The output of a rank's script, as it prints it: the end of its log, which the rank writes meanwhile."""
 
 from __future__ import annotations
 

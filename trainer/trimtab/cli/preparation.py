@@ -1,4 +1,4 @@
-"""What `run` and `compare` do first: read the job and its network, and check that both can run here."""
+"""The preparation of `run` and `compare`: read the job and its network, and check that both can run here."""
 
 from __future__ import annotations
 

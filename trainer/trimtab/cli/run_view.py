@@ -1,4 +1,4 @@
-"""What the files of one run have told so far: as facts for a line or a panel, and as figures for JSON."""
+"""The state of a run by its files so far: as facts for a line or a panel, and as figures for JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 class RunView:
-    """What the files of one run have told so far."""
+    """The state of a run by its files so far."""
 
     def __init__(self, plan: str, directory: RunDirectory) -> None:
         self.plan = plan
@@ -67,7 +67,7 @@ class RunView:
 
     @property
     def seconds(self) -> float:
-        """From the start of the schedule to the last step that it told of."""
+        """Seconds from the start of the schedule to the last step that the run told of."""
         return 0.0 if self._step is None else self._step.time
 
     def facts(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What `Session.batches` gives: this rank's epochs of a loader, which can be asked what the loader is asked."""
+"""The result of `Session.batches`: one rank's epochs of a loader, which can be asked what the loader is asked."""
 
 from __future__ import annotations
 

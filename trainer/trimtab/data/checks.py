@@ -128,7 +128,7 @@ class FirstGradients:
 
     @property
     def is_due(self) -> bool:
-        """Whether ranks should tell each other of theirs."""
+        """True if ranks should tell each other of theirs."""
         return len(self._norms) == _NUM_STEPS and not self._is_told
 
     def take(self) -> list[float]:
@@ -153,7 +153,7 @@ def problem_of(norms: Sequence[Sequence[float]]) -> str:
 
 @dataclass(frozen=True)
 class _News:
-    """What ranks tell each other of their data."""
+    """One rank's message to the others on its data."""
 
     looks: list[Look]
     norms: list[float]
@@ -164,7 +164,7 @@ _NEWS: Read[_News] = json_of(_News)
 
 
 class Warn(Protocol):
-    """What tells people of a mistake, also where one process trains: `trimtab.session.rank_ops.RankOps`."""
+    """Tells people of a mistake, also where one process trains: `trimtab.session.rank_ops.RankOps`."""
 
     def __call__(self, what: str, /, *, on_each: bool = False) -> None:
         """Print a line of rank 0's, or with ``on_each`` of this rank, whichever it is."""
@@ -172,7 +172,7 @@ class Warn(Protocol):
 
 
 class DataChecks:
-    """What this rank has drawn and computed that the other ranks have not been told of."""
+    """Compares what ranks have drawn and computed; keeps what the other ranks have not been told of."""
 
     def __init__(self, warn: Warn) -> None:
         self._warn = warn
@@ -197,7 +197,7 @@ class DataChecks:
 
     @property
     def have_news(self) -> bool:
-        """Whether there is something to compare."""
+        """True if there is something to compare."""
         return bool(self._looks) or self._first_gradients.is_due
 
     def compare(self, group: Group, *, by_gradients: bool) -> str:

@@ -219,7 +219,7 @@ class Loops:
 
     @property
     def has_news(self) -> bool:
-        """Whether a loop was begun that the other ranks have not been told of."""
+        """True if a loop was begun that the other ranks have not been told of."""
         return self._checks.have_news
 
     def exchanged(self, norm: float) -> None:
@@ -237,7 +237,7 @@ class Loops:
 
     @property
     def have_begun(self) -> bool:
-        """Whether any loop has."""
+        """True if any loop has begun."""
         return bool(self._num_begun or self._loops)
 
     @property

@@ -1,4 +1,4 @@
-"""How far a run has come in its data: what a script keeps in its checkpoint, and where a resumed run goes on."""
+"""The progress of a run in its data: a script keeps it in its checkpoint, and a resumed run goes on there."""
 
 from __future__ import annotations
 

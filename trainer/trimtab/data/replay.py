@@ -93,7 +93,7 @@ class Replay:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no batch was given, in this run or in the one that it resumes."""
+        """True if no batch was given, in this run or in the one that it resumes."""
         return self._num_given == 0
 
     @property
@@ -114,7 +114,7 @@ class Replay:
 
     @property
     def why_not_replayed(self) -> str | None:
-        """Why batches like the last cannot be given twice; None if they can."""
+        """The reason why batches like the last cannot be given twice; None if they can."""
         try:
             copy.deepcopy(self._last)
         except Exception as error:  # whatever a batch's own way of copying raises

@@ -43,7 +43,7 @@ _MOST = 64
 
 @dataclass(frozen=True)
 class Split:
-    """What splits a loader's data among ranks."""
+    """The part of a loader that splits its data among ranks."""
 
     name: str
     """Its class or function, for people."""

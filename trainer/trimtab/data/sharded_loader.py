@@ -50,7 +50,7 @@ class Loaders:
 
     @property
     def are_shared(self) -> bool:
-        """Whether a rank has a share of each, and not all of it."""
+        """True if a rank has a share of each, and not all of it."""
         return self._num_ranks > 1
 
     def shard(self, loader: Iterable[Any], *, sharded: bool = False) -> ShardedLoader:
@@ -184,17 +184,17 @@ class ShardedLoader:
 
     @property
     def name(self) -> str:
-        """What the loader is, for people."""
+        """The loader's class, for people."""
         return type(self._loader).__name__
 
     @property
     def is_iterator(self) -> bool:
-        """Whether the loader gives its batches once, as a generator does."""
+        """True if the loader gives its batches once, as a generator does."""
         return isinstance(self._loader, Iterator)
 
     @property
     def left_out(self) -> LeftOut | None:
-        """What no rank trains on in an epoch; None where that is nothing, or is not known before the epoch's end."""
+        """The data that no rank trains on in an epoch; None for none, or if it is not known before the end."""
         num_ranks, loader = self._num_ranks, self._loader
         if self._take_turns:
             drawn = self._num_drawn or length_of(loader) or 0
@@ -210,7 +210,7 @@ class ShardedLoader:
 
     @property
     def why_empty(self) -> str:
-        """Why an epoch has no batches, as far as it is known; begins with a colon."""
+        """The reason why an epoch has no batches, as far as it is known; begins with a colon."""
         left_out = self.left_out
         if left_out is not None and left_out.num == left_out.of:
             return f": {left_out}"

@@ -171,7 +171,7 @@ class EpochNumbers:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What no rank trains on in an epoch."""
+    """The data that no rank trains on in an epoch."""
 
     num: int
     of: int
@@ -181,7 +181,7 @@ class LeftOut:
 
     @property
     def share(self) -> float:
-        """As a share of all."""
+        """The left-out share of all data."""
         return self.num / self.of if self.of else 0.0
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What is shown of a TrainingJob, from its object at the API server. Pure."""
+"""The row of a TrainingJob, from its object at the API server. Pure."""
 
 from __future__ import annotations
 

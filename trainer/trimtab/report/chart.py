@@ -228,7 +228,7 @@ def time_axis(time: Scale, x: Callable[[float], float], height: float) -> list[s
 
 
 class Drawn(Protocol):
-    """What a figure is made of: `Panel`, `Ribbon`, and what other charts bring."""
+    """An element of a figure: `Panel`, `Ribbon`, and what other charts bring."""
 
     headroom: int
 

@@ -36,7 +36,7 @@ def color(plan: str) -> str:
 
 @dataclass(frozen=True)
 class Style:
-    """How a run looks in charts and tables."""
+    """The look of a run in charts and tables."""
 
     color: str
     """As CSS has it."""

@@ -25,7 +25,7 @@ from trimtab.run_files.reader import Run, read_run
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a report shows: the finished runs of a comparison, the one run of a run directory, or several of these."""
+    """The runs that a report shows: those of a comparison, the one of a run directory, or several of these."""
 
     directory: Path
     """Where its files go."""
@@ -49,7 +49,7 @@ class Comparison:
 
     @property
     def styles(self) -> dict[str, Style]:
-        """How each run looks, by its name."""
+        """The look of each run, by its name."""
         names = [run.name for run in self.runs]
         return styles_of_plans(names) if self.are_plans else styles_in_turn(names)
 

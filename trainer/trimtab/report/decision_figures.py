@@ -1,4 +1,4 @@
-"""What the report draws of decisions: the Pareto front of each with the plan chosen, and how predictions came true."""
+"""Figures of decisions: the Pareto front of each with the plan chosen, and how predictions came true."""
 
 from __future__ import annotations
 

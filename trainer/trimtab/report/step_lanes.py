@@ -48,7 +48,7 @@ class TracedStep:
 
     @property
     def has_exchange(self) -> bool:
-        """Whether anything is sent in it. Of a round of local steps only the last exchanges."""
+        """True if anything is sent in it. Of a round of local steps only the last exchanges."""
         return any(bar.row != "computing" for bar in self.bars)
 
     @property
@@ -58,7 +58,7 @@ class TracedStep:
 
     @property
     def rows(self) -> list[str]:
-        """In the order in which they stand."""
+        """The names of the rows, in the order in which they stand."""
         links = sorted({bar.row for bar in self.bars if bar.row.startswith("link")})
         return ["computing", "compressing", *links]
 

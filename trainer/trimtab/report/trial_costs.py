@@ -1,4 +1,4 @@
-"""What trials of a run took: a row for each plan that was tried."""
+"""The cost of a run's trials: a row for each plan that was tried."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _MOST_ATTEMPTS = 20
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """Where a run keeps what it was given, what it did and how it ended."""
+    """The directory in which a run keeps what it was given, what it did and how it ended."""
 
     path: Path
 
@@ -47,7 +47,7 @@ class RunDirectory:
 
     @property
     def starting(self) -> Path:
-        """What is being done before the first step, in a sentence; written by the launcher, then by rank 0."""
+        """The present activity before the first step, in a sentence; written by the launcher, then by rank 0."""
         return self.path / "starting"
 
     @property
@@ -82,12 +82,12 @@ class RunDirectory:
 
     @property
     def result(self) -> Path:
-        """How the run ended, written last by the launcher."""
+        """The result of the run, written last by the launcher."""
         return self.path / "result.json"
 
     @property
     def status_address(self) -> Path:
-        """Where the run's status is served while it runs (gRPC, `trimtab status`), written by the launcher."""
+        """The address of the run's status while it runs (gRPC, `trimtab status`), written by the launcher."""
         return self.path / "status.address"
 
     @property
@@ -179,7 +179,7 @@ class RunDirectory:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether a launcher holds the directory now."""
+        """True if a launcher holds the directory now."""
         return lock.is_held(self.lock)
 
     def prepare(self) -> None:

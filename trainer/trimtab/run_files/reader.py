@@ -42,7 +42,7 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """From the start of the schedule to the last line: training, trials and evaluation."""
+        """Seconds from the start of the schedule to the last line: training, trials and evaluation."""
         ends = [step.time for step in self.steps[-1:]] + [each.time for each in self.evaluations[-1:]]
         return max(ends, default=0.0)
 

@@ -1,4 +1,4 @@
-"""What rank 0 writes of a run while it trains: ``metrics.jsonl`` and ``decisions.jsonl``, a JSON object a line."""
+"""Records of rank 0 while it trains: ``metrics.jsonl`` and ``decisions.jsonl``, a JSON object a line."""
 
 from __future__ import annotations
 

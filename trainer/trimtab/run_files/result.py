@@ -1,4 +1,4 @@
-"""How a run ended, and on what machine: ``result.json``, which its launcher writes last."""
+"""The result of a run, and its machine: ``result.json``, which its launcher writes last."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUCCESS_STATES = ("succeeded", "target")
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended: ``result.json``."""
+    """The end of a run: ``result.json``."""
 
     state: str
     """``succeeded``, ``target``, ``failed``, ``deadline`` or ``interrupted``."""
@@ -34,7 +34,7 @@ class RunResult:
 
     @property
     def is_success(self) -> bool:
-        """Whether the run did what was asked of it."""
+        """True if the run did what was asked of it."""
         return self.state in SUCCESS_STATES
 
     @classmethod
@@ -55,7 +55,7 @@ class RunResult:
 
     @property
     def valid(self) -> bool:
-        """Whether its times can be trusted, because the relay kept up; on loopback there is no relay."""
+        """True if its times can be trusted, because the relay kept up; on loopback there is no relay."""
         return self.relay is None or bool(self.relay["valid"])
 
     def to_json(self) -> dict[str, Any]:

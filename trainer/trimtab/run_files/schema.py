@@ -69,7 +69,7 @@ class Step:
 
     @property
     def was_dropped(self) -> bool:
-        """Whether all ranks, or in a round of local steps rank 0 alone, left the step out."""
+        """True if all ranks, or in a round of local steps rank 0 alone, left the step out."""
         return not self.finite or bool(self.dropped_by)
 
     @property
@@ -79,7 +79,7 @@ class Step:
 
     @property
     def other_seconds(self) -> float:
-        """What is left of `compute_seconds`; all of it where nobody told more."""
+        """The rest of `compute_seconds`; all of it where nobody told more."""
         return max(0.0, self.compute_seconds - self.forward_seconds - self.backward_seconds - self.optimizer_seconds)
 
     @classmethod
@@ -159,7 +159,7 @@ class LeftOutSteps:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the user reported of the model at one time: accuracy and whatever else."""
+    """A report of the user's on the model at one time: accuracy and whatever else."""
 
     step: int
     time: float

@@ -1,4 +1,4 @@
-"""Whether one rank keeps the others waiting, by when ranks came to the exchange of each step."""
+"""Finds a rank that keeps the others waiting, by when ranks came to the exchange of each step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FEWEST_STEPS = 10
 
 
 class Arrival(Protocol):
-    """Of one step: who came last, and by how many seconds after the middle rank; None where it is not known."""
+    """The rank that came last in one step, and how late it was; None where it is not known."""
 
     @property
     def step_seconds(self) -> float:

@@ -1,4 +1,4 @@
-"""Whether a watcher should be told a status at once. Pure."""
+"""Decides whether a watcher is told a status at once. Pure."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Cell:
 
     @property
     def key(self) -> tuple[int, str, str, str]:
-        """What names the cell."""
+        """The name of the cell."""
         return (self.num_ranks, self.latency, self.bandwidth, self.ratio)
 
     @property
@@ -89,7 +89,7 @@ class Cell:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the two fastest differ by more than a tenth."""
+        """True if the two fastest differ by more than a tenth."""
         first, second = sorted(self.measured.values())[:2]
         return second > CLEAR_MARGIN * first
 

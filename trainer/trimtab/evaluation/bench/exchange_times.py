@@ -1,4 +1,4 @@
-"""How long exchanges take on emulated networks, one network after another; a file keeps each as soon as it is measured.
+"""Times of exchanges on emulated networks, one network after another; a file keeps each as soon as it is measured.
 
 A line of the file is what one network took, and what was measured there. A bench that is stopped goes on behind the
 last line.
@@ -37,7 +37,7 @@ START_SECONDS, MORE_SECONDS, SLOWNESS = 90.0, 0.5, 2.0
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is to be measured on one network, as JSON data: each field is one of a line."""
+    """A measurement to make on one network, as JSON data: each field is one of a line."""
 
     ranks: int
     latency: str
@@ -49,12 +49,12 @@ class Measurement:
 
     @property
     def network(self) -> Network:
-        """What tells one network from another."""
+        """The key that tells one network from another."""
         return (self.ranks, self.latency, self.bandwidth)
 
     @property
     def most_seconds(self) -> float:
-        """When to give up, by the closed forms."""
+        """Seconds after which to give up, by the closed forms."""
         alpha, beta = parse_duration(self.latency), 1 / parse_bandwidth(self.bandwidth)
         exchanges = [
             collective_cost(collective, self.elements * BYTES_PER_ELEMENT, float(ratio), self.ranks)

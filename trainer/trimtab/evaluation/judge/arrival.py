@@ -1,4 +1,4 @@
-"""When one real run was at the target."""
+"""The time at which one real run was at the target."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimtab.run_files.reader import Run
 
 @dataclass(frozen=True)
 class Arrival:
-    """When a run was at the target."""
+    """A run's time to the target."""
 
     seconds: float
     """Infinite where it trained to its end without."""

@@ -1,4 +1,4 @@
-"""In which buffers, and when sent, a static plan's steps are the shortest: by the timeline that all planners share.
+"""Finds the buffers and the schedule of a static plan's shortest steps, by the timeline that all planners share.
 
 The judge's simulator adds up a step's parts, so that there every fusion plan and schedule is alike. Real runs are not.
 """

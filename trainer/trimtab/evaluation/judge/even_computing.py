@@ -1,4 +1,4 @@
-"""When runs would have been at the target, had every step of every run computed equally long.
+"""Times to the target, had every step of every run computed equally long.
 
 How long a step computes depends on what else the machine does, and not on the plan: from run to run of one workload it
 differs by an eighth and more, between kinds of plans by a few hundredths (``docs/measurements/judge.md``). So of two

@@ -33,7 +33,7 @@ _DRIFT_SECONDS = 5.0
 
 @dataclass
 class Outcome:
-    """How a run went."""
+    """The end of a run."""
 
     seconds: float
     exploration_seconds: float

@@ -1,4 +1,4 @@
-"""What the judge found in each cell of its matrix, as a table's figures and as ``judge.json``."""
+"""The judge's findings in each cell of its matrix, as a table's figures and as ``judge.json``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimtab.plan.plan import Plan, dense_plan
 
 @dataclass(frozen=True)
 class Measured:
-    """What real runs of one cell took."""
+    """The times of one cell's real runs."""
 
     arrivals: dict[str, list[Arrival]] = field(default_factory=dict)
     """Of each run, by plan. Empty where none ran."""

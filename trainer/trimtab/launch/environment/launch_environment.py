@@ -14,7 +14,7 @@ from trimtab_api.errors import UserError
 
 @dataclass(frozen=True)
 class LaunchEnvironment:
-    """What one trainer process is told about the job it belongs to."""
+    """One trainer process's knowledge of the job that it belongs to."""
 
     rank: int
     num_ranks: int

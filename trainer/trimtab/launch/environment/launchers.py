@@ -1,4 +1,4 @@
-"""What launchers other than ours tell a process of its place among the ranks, by the variables that each of them sets.
+"""The place of a process among the ranks, by the variables that each launcher other than ours sets.
 
 torchrun (and whatever sets its variables: ``accelerate launch``, Lightning, a script by hand), Slurm's ``srun``,
 OpenMPI's ``mpirun``, and the ``mpiexec`` of MPICH and Intel MPI.

@@ -1,4 +1,4 @@
-"""What a script that another launcher started trains by: a TrainingJob's file, or the defaults.
+"""The job of a script that another launcher started: a TrainingJob's file, or the defaults.
 
 The file's fields for a cluster or for ``trimtab run`` (how many workers, what they run, restarts, deadlines) are the
 launcher's business here; what counts is how gradients cross the network, how it is measured, the seed and the target.
@@ -24,7 +24,7 @@ _LONGEST_NAME = 52
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a script gives to `trimtab.attach`; an environment variable stands in for each that it leaves out."""
+    """The script's arguments to `trimtab.attach`; an environment variable stands in for each that it leaves out."""
 
     job: Path | None = None
     """``TRIMTAB_JOB``."""

@@ -130,7 +130,7 @@ def _difference(one: Any, other: Any, path: str = "") -> str:
 
 
 class _Host:
-    """What this rank does for its host and, as rank 0, for the run."""
+    """The duties of this rank for its host and, as rank 0, for the run."""
 
     def __init__(self, group: Group, hosts: Layout, job: TrainingJob, configuration: Configuration) -> None:
         self._group, self._hosts = group, hosts

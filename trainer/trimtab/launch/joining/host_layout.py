@@ -26,7 +26,7 @@ _MOST_TEXT = 1024
 
 @dataclass(frozen=True)
 class HostEndpoint:
-    """What a rank tells the others of the host that it runs on."""
+    """A rank's description of the host that it runs on, for the other ranks."""
 
     host: str
     """Tells hosts apart: a machine, or a container or namespace with a network of its own."""

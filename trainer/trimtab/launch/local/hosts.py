@@ -24,7 +24,7 @@ MONITOR_PORT = 29400
 
 @dataclass(frozen=True)
 class Host:
-    """Where one worker runs: its address on the network that it shares with the others."""
+    """The host of one worker: its address on the network that it shares with the others."""
 
     address: str
     interface: str

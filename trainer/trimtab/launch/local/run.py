@@ -43,7 +43,7 @@ OBSERVE_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What to run, and where to keep it."""
+    """A run to make, and the place of its records."""
 
     job: TrainingJob
     plan: str
@@ -178,7 +178,7 @@ def _start_trainers(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -
 
 
 class Watch:
-    """What a local run looks at beside its processes: the emulated network, the deadline, the observer."""
+    """Watches all but the processes of a local run: the emulated network, the deadline, the observer."""
 
     def __init__(self, request: RunRequest, hosts: Hosts, observe: Callable[[], Ending | None], began: float) -> None:
         self._deadline = request.job.spec.active_deadline_seconds

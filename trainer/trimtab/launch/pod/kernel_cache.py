@@ -1,4 +1,4 @@
-"""Where a pod's ranks keep compiled kernels. The image ships some, in a directory that may be read-only.
+"""The cache of compiled kernels of a pod's ranks. The image ships some, in a directory that may be read-only.
 
 Numba unpickles what it finds in its cache, which runs code. So the cache is never on the run volume, which others may
 write: it is a directory that this user alone may write.

@@ -1,4 +1,4 @@
-"""What the environment of a worker's pod says: the operator's variables, and the pod's completion index in its Job."""
+"""The environment of a worker's pod: the operator's variables, and the pod's completion index in its Job."""
 
 from __future__ import annotations
 

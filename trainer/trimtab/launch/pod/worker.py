@@ -92,7 +92,7 @@ class Worker:
 
     @property
     def _has_rank_0(self) -> bool:
-        """Whether rank 0 is here: then this worker serves the status and keeps the run directory."""
+        """True if rank 0 is here: then this worker serves the status and keeps the run directory."""
         return self._pod.worker == 0
 
     def run(self, argv: Sequence[str]) -> tuple[int, str]:
@@ -197,7 +197,7 @@ class Worker:
 
     @property
     def _has_no_step(self) -> bool:
-        """Whether it is sure that none of this pod's ranks has taken a step."""
+        """True if it is sure that none of this pod's ranks has taken a step."""
         num, first = self._job.spec.processes_per_worker, self._pod.worker * self._job.spec.processes_per_worker
         return self._directory.has_no_step(rank_name(rank) for rank in range(first, first + num))
 

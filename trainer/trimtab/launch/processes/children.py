@@ -74,7 +74,7 @@ def label(name: str) -> str:
 
 @dataclass(frozen=True)
 class Exit:
-    """How one child ended."""
+    """The end of one child."""
 
     name: str
     code: int

@@ -29,7 +29,7 @@ class Interrupted(BaseException):
 
 
 class _Note:
-    """Whether a signal came inside `interruptible`, whether `Interrupted` was raised, and whether Ctrl-C came again."""
+    """Flags: a signal came inside `interruptible`; `Interrupted` was raised; Ctrl-C came again."""
 
     has_come = False
     has_been_raised = False

@@ -1,4 +1,4 @@
-"""Where a run's processes print, and the last lines of each: log files here, a container's log in a pod.
+"""The logs of a run's processes, and the last lines of each: log files here, a container's log in a pod.
 
 Each process prints to a pipe, so that a file that cannot be written does not end it.
 """
@@ -27,7 +27,7 @@ CHUNK_BYTES = 1 << 16
 
 
 class ProcessLogs(Protocol):
-    """What processes print; `LogFiles` and `LogForwarder` keep it."""
+    """The output of processes; `LogFiles` and `LogForwarder` keep it."""
 
     def output(self, name: str) -> AbstractContextManager[int]:
         """Give the file descriptor that the process called ``name`` is to print to."""

@@ -1,4 +1,4 @@
-"""Of several processes that failed together, the one that failed first in fact: the others only lost it.
+"""Finds the root failure among several processes that failed: the others only lost the one that failed first.
 
 A rank that fails closes its connections, and every rank that waits for it then fails too. The user must be told of the
 first, whichever of them the launcher happens to see first.

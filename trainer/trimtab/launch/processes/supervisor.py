@@ -33,7 +33,7 @@ _HIDDEN = (
 
 @dataclass(frozen=True)
 class Ending:
-    """How an attempt ended."""
+    """The end of an attempt."""
 
     state: str
     """As in `trimtab.run_files.result.RunResult`."""

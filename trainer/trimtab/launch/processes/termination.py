@@ -1,4 +1,4 @@
-"""How processes are told to end, and how long they may take.
+"""Ends processes: how they are told to, and how long they may take.
 
 The processes of a group are asked in an order that lets the one in charge save first.
 A rank that saves on SIGTERM still needs its data loaders' workers, and the `tee` that reads what it prints.

@@ -29,7 +29,7 @@ _TRAINER = "spec.template.spec.containers[trainer]"
 
 @dataclass(frozen=True)
 class Process:
-    """What to start, and how."""
+    """A process to start."""
 
     argv: Sequence[str]
     environment: Mapping[str, str]
