@@ -132,8 +132,7 @@ def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tu
     from trimtab_netmon.emulate import write_network
 
     from trimtab.cli.preparation import choose_network
-    from trimtab.evaluation.judge.arrival import arrival_of
-    from trimtab.evaluation.judge.even_computing import evened
+    from trimtab.evaluation.judge.arrival import arrival_of, evened
     from trimtab.evaluation.judge.verdict import Measured
     from trimtab.evaluation.judge.workloads import WORKLOADS
     from trimtab.report.comparison import finished_runs
@@ -173,8 +172,7 @@ def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tu
 
 def _record(workload: Workload, directory: Path) -> str:
     """Run what the simulator is to know of a workload, on loopback, and keep its curves; why one run failed, if so."""
-    from trimtab.evaluation.judge.recorded import PLANS
-    from trimtab.evaluation.judge.recording import recorded_of
+    from trimtab.evaluation.judge.recorded import PLANS, recorded_of
     from trimtab.plan.names import parse_plans
     from trimtab.report.comparison import read_comparison
     from trimtab.report.summary import target_of

@@ -15,8 +15,7 @@ from trimtab_api.units import format_duration, format_size
 from trimtab.report import figures
 from trimtab.report.colors import Style
 from trimtab.report.comparison import Comparison
-from trimtab.report.decision_figures import predictions_figure
-from trimtab.report.decision_table import decisions_table
+from trimtab.report.decisions import decisions_table, predictions_figure
 from trimtab.report.link_matrix import link_matrices
 from trimtab.report.step_lanes import step_figure
 from trimtab.report.summary import Summary

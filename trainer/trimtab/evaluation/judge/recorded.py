@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from itertools import accumulate, pairwise
 from math import exp, inf, log
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from trimtab_api.catalogue import Cost
 from trimtab_api.errors import UserError
 
-from trimtab.plan.plan import Plan
+from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.run_files.reader import Run
 
 Losses = tuple[tuple[int, float], ...]
 """(step, held-out loss), in order."""
@@ -42,6 +46,8 @@ PLANS = (
     ),
 )
 """What is recorded of each workload."""
+_FUSION = FusionPlan(planner="single")
+_MILLION = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -197,3 +203,22 @@ def _interpolated(known: dict[float, float] | dict[int, float], where: float) ->
         (pair for pair in pairwise(sorted(known.items())) if where <= pair[1][0]), sorted(known.items())[-2:]
     )
     return exp(log(at_low) + log(where / low) / log(high / low) * log(at_high / at_low))
+
+
+def recorded_of(runs: Sequence[Run], target_loss: float) -> Recorded:
+    """Return the curves of all runs; the first is dense's, whose bytes tell how large the model is."""
+    dense = runs[0]
+    job = dense.job["spec"]
+    num_ranks = job["workers"] * job.get("processesPerWorker", 1)
+    sent = median(step.num_bytes for step in dense.training_steps)
+    one_element = sum(Plan.parse("dense", _FUSION).buffer_costs(_MILLION, num_ranks), Cost(0, 0)).bytes / _MILLION
+    return Recorded(
+        target_loss=target_loss,
+        num_elements=round(sent / one_element),
+        # Of the run that other work on the machine disturbed least.
+        compute_seconds=min(median(step.compute_seconds for step in run.training_steps) for run in runs),
+        curves={
+            Plan.parse(run.name, _FUSION): tuple((each.step, each.values["loss"]) for each in run.evaluations)
+            for run in runs
+        },
+    )

@@ -74,7 +74,7 @@ class Cell:
     simulated: SimulatedCell
     measured: Measured = Measured()
     evened: Measured = Measured()
-    """The same, had every step computed equally long (`trimtab.evaluation.judge.even_computing`)."""
+    """The same, had every step computed equally long (`trimtab.evaluation.judge.arrival`)."""
 
     @property
     def name(self) -> str:
