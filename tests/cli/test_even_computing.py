@@ -7,8 +7,7 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from trimtab.evaluation.judge.arrival import Arrival, arrival_of
-from trimtab.evaluation.judge.even_computing import evened
+from trimtab.evaluation.judge.arrival import Arrival, arrival_of, evened
 from trimtab.evaluation.judge.verdict import Measured
 from trimtab.report.summary import Target
 from trimtab.run_files.layout import RunDirectory

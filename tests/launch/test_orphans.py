@@ -8,7 +8,7 @@ import sys
 #: A subreaper gets orphans as process 1 does. One child leaves an orphan; another, of its own session, ends with 3.
 SCRIPT = """
 import ctypes, os, subprocess, psutil
-from trimtab.launch.processes.orphans import reap_orphans
+from trimtab.launch.processes.children import reap_orphans
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
 reader, writer = os.pipe()
 leaves = subprocess.Popen(

@@ -13,7 +13,7 @@ from kit.training.random_training import make_session, network
 from kit.training.scripted_control import Script
 from kit.training.trial_scripts import STEPS, TRIALS, loader, step, weights_of
 from torch import Tensor, nn
-from trimtab.checkpoint.optimizer_state import OptimizerState
+from trimtab.checkpoint.snapshot import OptimizerState
 from trimtab.plan.plan import Plan
 from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session

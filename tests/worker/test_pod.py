@@ -11,10 +11,9 @@ import pytest
 from kit.certificates import Authority
 from trimtab.launch.environment.job_secret import secret_of
 from trimtab.launch.pod import worker as worker_module
-from trimtab.launch.pod.kernel_cache import kernel_cache
 from trimtab.launch.pod.pod import Pod, grace_seconds, num_threads
 from trimtab.launch.pod.termination_message import LIMIT, num_oom_kills, shorten
-from trimtab.launch.pod.worker import Worker
+from trimtab.launch.pod.worker import Worker, kernel_cache
 from trimtab.run_files.layout import RunDirectory
 from trimtab_api.errors import UserError
 from trimtab_api.input_files import private_path_error

@@ -1,1 +1,1 @@
-"""What a training state is made of, and how it is kept: in memory for trials."""
+"""The parts of a training state, and how it is kept: in memory for trials, in files for a resumed run."""

@@ -22,7 +22,7 @@ class RandomState:
 
     @classmethod
     def capture(cls) -> RandomState:
-        """The generators as they are now."""
+        """Capture the generators as they are now."""
         return cls(
             random.getstate(),
             np.random.get_state(),
@@ -31,7 +31,7 @@ class RandomState:
         )
 
     def equals(self, other: RandomState) -> bool:
-        """Whether every generator would draw the same from here."""
+        """Return whether every generator would draw the same from here."""
         cuda, other_cuda = self.torch_cuda, other.torch_cuda
         return (
             self.python == other.python

@@ -21,7 +21,7 @@ _NAME = re.compile(r"rank-(\d+)-of-(\d+)-step-(\d+)\.pt")
 
 @dataclass(frozen=True, order=True)
 class RankFile:
-    """What one rank kept at one step."""
+    """A file of one rank at one step."""
 
     step: int
     num_ranks: int
@@ -29,7 +29,7 @@ class RankFile:
 
     @property
     def name(self) -> str:
-        """Of the file, in its folder."""
+        """Name of the file, in its folder."""
         return f"rank-{self.rank}-of-{self.num_ranks}-step-{self.step}.pt"
 
 
@@ -39,7 +39,7 @@ def write(folder: Path, file: RankFile, state: dict[str, Any]) -> None:
 
 
 def read(folder: Path, file: RankFile) -> dict[str, Any]:
-    """What `write` kept, on the CPU. Raises `UserError` where it is damaged, another rank's or step's, or not there."""
+    """Read what `write` kept, to the CPU. Raise `UserError` if it is damaged, missing, or another rank's or step's."""
     path = folder / file.name
     state = whole_files.read(path, "remove the files of its step to go on from an earlier one")
     if not isinstance(state, dict) or "file" not in state:
@@ -54,13 +54,13 @@ def _identity(file: RankFile) -> list[int]:
 
 
 def found(folder: Path) -> list[RankFile]:
-    """All that are there."""
+    """Return all files that are there."""
     names = [_NAME.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
     return sorted(RankFile(int(name[3]), int(name[2]), int(name[1])) for name in names if name)
 
 
 def whole_steps(files: Iterable[RankFile]) -> list[tuple[int, int]]:
-    """The steps of which all ranks' files are among these, each with how many ranks those were; the newest first."""
+    """Return the steps of which all ranks' files are here, each with its number of ranks, the newest first."""
     known = set(files)
     steps = {(each.step, each.num_ranks) for each in known}
     whole = [(step, size) for step, size in steps if all(RankFile(step, size, rank) in known for rank in range(size))]

@@ -94,7 +94,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _check(path: Path, remedy: str) -> None:
-    """Raises `UserError` where the contents are not those that were written."""
+    """Raise `UserError` where the contents are not those that were written."""
     left, digest = path.stat().st_size - _TRAILER_SIZE, _DIGEST()
     with path.open("rb") as file:
         while left > 0 and (part := file.read(min(left, _CHUNK))):
@@ -124,13 +124,13 @@ def _check_can_be_read(path: Path) -> None:
 
 
 def _refused(error: pickle.UnpicklingError) -> str:
-    """The class or function that torch does not load, by what it said."""
+    """Return the class or function that torch does not load, by what it said."""
     found = re.search(r"GLOBAL ([\w.]+)", str(error))
     return found[1] if found else str(error).partition("\n")[0]
 
 
 class _HashingWriter:
-    """What `torch.save` writes to."""
+    """The file object that `torch.save` writes to."""
 
     def __init__(self, out: IO[bytes]) -> None:
         self._out, self.digest = out, _DIGEST()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `trimtab compare`."""
+    """Add the arguments of `trimtab compare`."""
     parser.add_argument("job", type=path("JOB"), metavar="JOB", help="TrainingJob, YAML")
     parser.add_argument(
         "--network", type=path("--network"), help="emulate this network between the workers; else loopback"
@@ -144,7 +144,7 @@ def compare(
 
 
 def _from(plans: list[str], first: int) -> list[str]:
-    """Each turn begins elsewhere: a machine that slows down or recovers meanwhile would favour a plan in every turn."""
+    """Order the plans anew for each turn: a machine that slows down would else disfavour a plan in every turn."""
     return plans[first:] + plans[:first]
 
 

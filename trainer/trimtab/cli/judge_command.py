@@ -37,7 +37,7 @@ _QUICK = (("digits", "C1"), ("gpt", "demo"), ("cnn", "fast"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `trimtab judge`."""
+    """Add the arguments of `trimtab judge`."""
     parser.add_argument(
         "--out",
         type=path("--out"),
@@ -126,14 +126,13 @@ def _is_quick(cell: Cell) -> bool:
 
 
 def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tuple[Cell, str]:
-    """The cell with its real runs' times, or why one failed; runs that finished in its own directory are kept."""
+    """Return the cell with its real runs' times, or why one failed; runs that finished in its directory are kept."""
     from dataclasses import replace
 
     from trimtab_netmon.emulate import write_network
 
     from trimtab.cli.preparation import choose_network
-    from trimtab.evaluation.judge.arrival import arrival_of
-    from trimtab.evaluation.judge.even_computing import evened
+    from trimtab.evaluation.judge.arrival import arrival_of, evened
     from trimtab.evaluation.judge.verdict import Measured
     from trimtab.evaluation.judge.workloads import WORKLOADS
     from trimtab.report.comparison import finished_runs
@@ -173,8 +172,7 @@ def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tu
 
 def _record(workload: Workload, directory: Path) -> str:
     """Run what the simulator is to know of a workload, on loopback, and keep its curves; why one run failed, if so."""
-    from trimtab.evaluation.judge.recorded import PLANS
-    from trimtab.evaluation.judge.recording import recorded_of
+    from trimtab.evaluation.judge.recorded import PLANS, recorded_of
     from trimtab.plan.names import parse_plans
     from trimtab.report.comparison import read_comparison
     from trimtab.report.summary import target_of
@@ -232,7 +230,7 @@ def _print(cells: list[Cell]) -> None:
 
 
 def _others(measured: Measured) -> tuple[tuple[str, ...], ...]:
-    """What adaptive is beside: the best static plan, dense, the better of DDP's hooks."""
+    """Return what adaptive is compared with: the best static plan, dense, the better of DDP's hooks."""
     return ((measured.best,) if measured.best else ()), ("dense",), tuple(DDP_HOOKS)
 
 
@@ -242,7 +240,7 @@ def _over(measured: Measured, *names: str) -> str:
 
 
 def _table(*headings: str) -> Table:
-    """Of two columns of names, and of ratios."""
+    """Make a table of two columns of names, and of ratios."""
     table = Table(header_style="bold", pad_edge=False, box=None, padding=(0, 2, 0, 0))
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="left" if number < 2 else "right")

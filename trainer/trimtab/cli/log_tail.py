@@ -1,4 +1,4 @@
-"""What a rank's script prints, as it prints it: the end of its log, which the rank writes meanwhile."""
+"""The output of a rank's script, as it prints it: the end of its log, which the rank writes meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LogTail:
         self._unfinished = b""
 
     def new_lines(self) -> Iterator[str]:
-        """The whole lines that have come since the last call; what is not finished waits for its end."""
+        """Yield the whole lines that have come since the last call; an unfinished line waits for its end."""
         try:
             with self._file.open("rb") as log:
                 if log.seek(0, 2) < self._num_read:
@@ -32,7 +32,7 @@ class LogTail:
             yield line.rstrip(b"\r").decode(errors="replace")
 
     def rest(self) -> Iterator[str]:
-        """The same at the end, a last line that was not finished included."""
+        """Yield what has come at the end, a last line that was not finished included."""
         yield from self.new_lines()
         if self._unfinished:
             yield self._unfinished.decode(errors="replace")

@@ -85,7 +85,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
 def _add_subcommands(
     parser: Parser, commands: Sequence[Subcommand], asked: Sequence[str]
 ) -> dict[str, tuple[Parser, Callable[[argparse.Namespace], int]]]:
-    """Every subcommand with its help. Only the one in ``asked`` is imported and gets its arguments."""
+    """Add every subcommand with its help. Only the one in ``asked`` is imported and gets its arguments."""
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     added = {}
     for command in commands:

@@ -11,7 +11,7 @@ from trimtab.run_files.layout import RunDirectory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `trimtab metrics`."""
+    """Add the arguments of `trimtab metrics`."""
     parser.add_argument("run", type=path("RUN"), metavar="RUN", help="run directory (runs/NAME)")
     parser.add_argument("--port", type=whole_number("--port", 1, 65535), default=9400, help="to serve at (9400)")
     parser.add_argument("--host", default="127.0.0.1", help="address to serve at (127.0.0.1)")

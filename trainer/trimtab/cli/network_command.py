@@ -8,7 +8,7 @@ from trimtab_api.cli import whole_number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `trimtab network`."""
+    """Add the arguments of `trimtab network`."""
     parser.add_argument(
         "--seed",
         type=whole_number("--seed", 0, 2**31 - 1),

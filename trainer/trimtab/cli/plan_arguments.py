@@ -27,7 +27,7 @@ OPTIMIZERS = {"adam": "Adam", "sgd": "SGD"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's flags."""
+    """Add the command's flags."""
     size = parser.add_mutually_exclusive_group(required=True)
     size.add_argument(
         "--parameters", type=_count, metavar="COUNT", help="parameters of the model, such as 25.6M", dest="elements"
@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_training(parser: argparse.ArgumentParser) -> None:
-    """How the model is trained."""
+    """Add the flags that say how the model is trained."""
     parser.add_argument(
         "--compute",
         type=quantity("--compute", parse_duration, 0.0, MAX_COMPUTE, format_duration),

@@ -82,7 +82,7 @@ class _Row:
 
 
 def _rows(question: _Question, ratio: float) -> list[_Row]:
-    """The table at one ratio; the winner is the fastest, at its worst, that a plan may name."""
+    """Return the table at one ratio; the winner is the fastest, at its worst, that a plan may name."""
     alpha, beta = question.latency, 1 / question.bandwidth
     table = cost_table(question.num_bytes, ratio, question.num_ranks, question.on_each)
     rows = []
@@ -97,7 +97,7 @@ def _rows(question: _Question, ratio: float) -> list[_Row]:
 
 
 def _collective(scheme: str) -> str:
-    """Of a line of the table, which may name options and a format of values as well."""
+    """Return the collective of a line of the table, which may name options and a value format as well."""
     return scheme.partition("/")[0].partition(":")[0]
 
 
@@ -114,7 +114,7 @@ class _Choice:
 
 
 def _choose(question: _Question, local_steps: int) -> _Choice:
-    """What the controller would adopt by its priors alone, after the warm-up, with at most so many local steps."""
+    """Return what the controller would adopt by its priors alone, after the warm-up, with at most these local steps."""
     from trimtab.control.cost_model.predictor import Predictor
     from trimtab.control.plan_evaluator import PlanEvaluator
     from trimtab.control.planning import FusionPlanning

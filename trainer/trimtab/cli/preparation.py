@@ -1,4 +1,4 @@
-"""What `run` and `compare` do first: read the job and its network, and check that both can run here."""
+"""The preparation of `run` and `compare`: read the job and its network, and check that both can run here."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def prepare(args: argparse.Namespace) -> tuple[TrainingJob, Path | None]:
-    """The job of ``args.job``, and the network to emulate or None for loopback. Prints warnings to stderr.
+    """Load the job of ``args.job``, and the network to emulate or None for loopback. Print warnings to stderr.
 
-    Raises `UserError` that names the file at fault.
+    Raises:
+        UserError: Names the file at fault.
     """
     from trimtab_api.trainingjob import load_training_job
 
@@ -38,7 +39,7 @@ def prepare(args: argparse.Namespace) -> tuple[TrainingJob, Path | None]:
 
 
 def ignored_variables(command: str, environ: Mapping[str, str]) -> list[str]:
-    """One line for each variable that scripts under other launchers read, and that has no effect on this command."""
+    """Return a line for each variable that other launchers' scripts read, and that has no effect on this command."""
     plan_flag = "--plan" if command == "run" else "--plans"
     remedies = {
         "TRIMTAB_PLAN": f"use {plan_flag}",
@@ -54,9 +55,12 @@ def ignored_variables(command: str, environ: Mapping[str, str]) -> list[str]:
 
 
 def choose_network(network: Path | None, loopback: bool, num_workers: int) -> Path | None:
-    """The network file to emulate, or None for loopback, with a line on stderr where emulation is impossible here.
+    """Return the network file to emulate, or None for loopback; stderr is told where emulation is impossible here.
 
-    The file is checked in either case. Raises `UserError` where it is wrong.
+    The file is checked in either case.
+
+    Raises:
+        UserError: The file is wrong.
     """
     if network is None:
         return None

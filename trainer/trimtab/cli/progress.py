@@ -94,7 +94,7 @@ class Progress:
         return None
 
     def end(self) -> None:
-        """The run has ended: show what its script printed last."""
+        """Note that the run has ended: show what its script printed last."""
         if self._log is not None:
             self._show(self._log.rest())
 
@@ -107,7 +107,7 @@ class Progress:
         self._print("message", text, message=text)
 
     def _print(self, event: str, text: str, **fields: object) -> None:
-        """A line of text, or the same as an object."""
+        """Print a line of text, or the same as an object."""
         line = json.dumps({"event": event, "unix_seconds": time.time(), **fields}) if self._as_json else text
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 

@@ -22,7 +22,7 @@ WIDTH = 120
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `trimtab report`."""
+    """Add the arguments of `trimtab report`."""
     parser.add_argument(
         "directories",
         type=path("DIRECTORY"),
@@ -72,7 +72,7 @@ def _write(comparison: Comparison) -> None:
 
 
 def print_table(comparison: Comparison, console: Console) -> None:
-    """The table, each figure with its ratio to dense's."""
+    """Print the table, each figure with its ratio to dense's."""
     table = Table(header_style="bold", pad_edge=False, box=None, padding=(0, 3, 0, 0))
     plan, *others = headings(comparison.target)
     table.add_column(plan, no_wrap=True)

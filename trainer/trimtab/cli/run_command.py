@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `trimtab run`."""
+    """Add the arguments of `trimtab run`."""
     parser.add_argument("job", type=path("JOB"), metavar="JOB", help="TrainingJob, YAML")
     parser.add_argument(
         "--network", type=path("--network"), help="emulate this network between the workers; else loopback"
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def max_restarts(job: TrainingJob) -> int:
-    """How often all ranks may be restarted: never, unless the job's own file sets restartPolicy or maxRestarts.
+    """Return how often all ranks may be restarted: never, unless the job's file sets restartPolicy or maxRestarts.
 
     A cluster restarts by default, because pods and nodes come and go. On one machine a worker that died will most
     likely die again, and the user wants to know at once.

@@ -1,4 +1,4 @@
-"""What the files of one run have told so far: as facts for a line or a panel, and as figures for JSON."""
+"""The state of a run by its files so far: as facts for a line or a panel, and as figures for JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 class RunView:
-    """What the files of one run have told so far."""
+    """The state of a run by its files so far."""
 
     def __init__(self, plan: str, directory: RunDirectory) -> None:
         self.plan = plan
@@ -62,16 +62,16 @@ class RunView:
                 self._network_problem = line.get("problem", "")
 
     def has_reached(self, target: Target | None) -> bool:
-        """Whether any evaluation so far has reached the target."""
+        """Return whether any evaluation so far has reached the target."""
         return target is not None and any(target.reached_by(each.values) for each in self._evaluations)
 
     @property
     def seconds(self) -> float:
-        """From the start of the schedule to the last step that it told of."""
+        """Seconds from the start of the schedule to the last step that the run told of."""
         return 0.0 if self._step is None else self._step.time
 
     def facts(self) -> dict[str, str]:
-        """What is known of the run, by name, in the order shown."""
+        """Return what is known of the run, by name, in the order shown."""
         step = self._step
         facts = {"elapsed": f"{time.monotonic() - self._begun:.0f} s"}
         if step is None:
@@ -102,12 +102,12 @@ class RunView:
         return facts
 
     def _recent(self, last: Step) -> list[Step]:
-        """The last steps like this one: of local steps, one tells nothing of the others in its round."""
+        """Return the last steps like this one: a local step tells nothing of the others in its round."""
         alike = (last.plan_version, last.trial)
         return [each for each in self._shown if (each.plan_version, each.trial) == alike][-NUM_RECENT:]
 
     def figures(self) -> dict[str, object]:
-        """The same in base units, as JSON has them; what is not known is null."""
+        """Return what is known of the run in base units, as JSON has it; what is not known is null."""
         step = self._step
         if step is None:
             return {"state": "starting", "message": self.directory.read_starting()}
@@ -132,11 +132,11 @@ class RunView:
         }
 
     def line(self) -> str:
-        """One line for a log."""
+        """Return one line for a log."""
         return f"{self.plan}: " + "  ".join(f"{name} {value}" for name, value in self.facts().items())
 
     def render(self) -> RenderableType:
-        """The inside of the panel."""
+        """Draw the inside of the panel."""
         if self._step is None:
             return Text("  ".join(self.facts().values()))
         grid = Table.grid(padding=(0, 2))
@@ -184,6 +184,6 @@ class _Strips:
 
 
 def sparkline(values: list[float]) -> str:
-    """The values as bars, from zero to the largest."""
+    """Draw the values as bars, from zero to the largest."""
     top = max(values) or 1.0
     return "".join(_BARS[min(len(_BARS) - 1, int(value / top * len(_BARS)))] for value in values)

@@ -21,7 +21,7 @@ LINE_SECONDS = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `trimtab status`."""
+    """Add the arguments of `trimtab status`."""
     parser.add_argument(
         "run", nargs="?", type=path("RUN"), metavar="RUN", help="run directory (runs/NAME); in a pod, that of its job"
     )
@@ -47,14 +47,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def directory_of(run: Path | None, here: str | None) -> RunDirectory:
-    """The run directory named on the command line, else ``here``, the pod's. Raises `UserError` without either."""
+    """Return the run directory of the command line, else ``here``, the pod's. Raise `UserError` without either."""
     if run is None and here is None:
         raise UserError("name a run directory, such as runs/digits", field="RUN")
     return RunDirectory(run or Path(str(here)))
 
 
 def line(status: status_pb2.Status) -> str:
-    """One line for people."""
+    """Return the status as one line for people."""
     from trimtab_api.units import format_bandwidth, format_duration
 
     state = _state(status)

@@ -28,7 +28,7 @@ _COLORS = {"Running": "green", "Failed": "red", "Restarting": "yellow", "Pending
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `trimtab top`."""
+    """Add the arguments of `trimtab top`."""
     parser.add_argument("job", nargs="?", metavar="JOB", help="that job alone, and why it has its plan; else all")
     parser.add_argument("--namespace", "-n", metavar="NAME", help="of the jobs; else that of the context")
     parser.add_argument("--all-namespaces", "-A", action="store_true", help="jobs of all namespaces")

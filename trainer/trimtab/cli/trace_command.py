@@ -14,7 +14,7 @@ from trimtab.run_files.layout import RunDirectory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `trimtab trace`."""
+    """Add the arguments of `trimtab trace`."""
     parser.add_argument("directory", type=path("DIRECTORY"), metavar="DIRECTORY", help="what `trimtab run --out` named")
     parser.add_argument(
         "--out", type=path("FILE"), metavar="FILE", help="where the trace is written (default: DIRECTORY/trace.json)"

@@ -10,7 +10,7 @@ from trimtab.launch.processes.interrupts import interruptible
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `trimtab worker`."""
+    """Add the arguments of `trimtab worker`."""
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="the training command")
 
 

@@ -1,4 +1,4 @@
-"""What `Session.batches` gives: this rank's epochs of a loader, which can be asked what the loader is asked."""
+"""The result of `Session.batches`: one rank's epochs of a loader, which can be asked what the loader is asked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 
 class Batches(Iterator[Any]):
-    """This rank's share of a loader. As with a loader, each ``for`` is a new epoch; ``next`` draws from one epoch.
+    """One rank's share of a loader.
+
+    As with a loader, each ``for`` is a new epoch; ``next`` draws from one epoch.
 
     ``len`` is the number of batches of an epoch, and the loader answers all other attributes. So a progress bar has its
     total, and a function that expects a loader finds ``dataset`` and ``batch_size``.
@@ -56,7 +58,7 @@ class Batches(Iterator[Any]):
         return num_batches
 
     def __getattr__(self, name: str) -> Any:
-        """What the loader has."""
+        """Return the loader's attribute."""
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._loader, name)

@@ -39,17 +39,17 @@ class Look:
     """A digest of what every rank should draw alike; None where ranks need not, or nothing was drawn yet."""
 
     def to_json(self) -> dict[str, str | None]:
-        """Plain data."""
+        """Return plain data."""
         return asdict(self)
 
 
 def digest(drawn: Any) -> str:
-    """Of batches, samples or indices: equal where they are."""
+    """Return a digest of batches, samples or indices: equal where they are."""
     return hashlib.blake2b(" ".join(_parts(drawn)).encode(), digest_size=8).hexdigest()
 
 
 def digest_of_data(data: Any) -> str | None:
-    """Of a data set: its length, and its first sample where reading that runs no code of the script's."""
+    """Return a digest of a data set: its length, and its first sample if reading that runs no code of the script."""
     try:
         length = len(data)
     except TypeError:
@@ -76,7 +76,7 @@ def _parts(value: Any) -> Iterator[str]:
 
 
 def _first_of(tensor: Tensor) -> str:
-    """The first elements; of a tensor that is not laid out as a plain one, such as a sparse one, only its layout."""
+    """Return the first elements; only the layout of a tensor that is no plain one, such as a sparse one."""
     try:
         return f"{list(tensor.shape)} {tensor.detach().flatten()[:_NUM_ELEMENTS].cpu().tolist()}"
     except RuntimeError:  # as torch says of sparse, nested and quantized ones
@@ -84,7 +84,7 @@ def _first_of(tensor: Tensor) -> str:
 
 
 def mistakes(looks: Sequence[Sequence[Look]]) -> list[str]:
-    """What ranks should be told of the loops that each has begun since they told each other last.
+    """Return what ranks should be told of the loops that each has begun since they told each other last.
 
     Args:
         looks: The loops of each rank, in rank order.
@@ -128,11 +128,11 @@ class FirstGradients:
 
     @property
     def is_due(self) -> bool:
-        """Whether ranks should tell each other of theirs."""
+        """True if ranks should tell each other of theirs."""
         return len(self._norms) == _NUM_STEPS and not self._is_told
 
     def take(self) -> list[float]:
-        """What to tell the other ranks, once; empty before it is due and afterwards."""
+        """Return what to tell the other ranks, once; empty before it is due and afterwards."""
         if not self.is_due:
             return []
         self._is_told = True
@@ -140,7 +140,7 @@ class FirstGradients:
 
 
 def problem_of(norms: Sequence[Sequence[float]]) -> str:
-    """What is wrong, by what each rank has told; empty where nothing is known to be."""
+    """Return what is wrong, by what each rank has told; empty where nothing is known to be."""
     first = list(norms[0])
     if len(norms) == 1 or len(first) < _NUM_STEPS or not all(first) or any(list(each) != first for each in norms):
         return ""
@@ -153,7 +153,7 @@ def problem_of(norms: Sequence[Sequence[float]]) -> str:
 
 @dataclass(frozen=True)
 class _News:
-    """What ranks tell each other of their data."""
+    """One rank's message to the others on its data."""
 
     looks: list[Look]
     norms: list[float]
@@ -164,7 +164,7 @@ _NEWS: Read[_News] = json_of(_News)
 
 
 class Warn(Protocol):
-    """What tells people of a mistake, also where one process trains: `trimtab.session.rank_ops.RankOps`."""
+    """Tells people of a mistake, also where one process trains: `trimtab.session.rank_ops.RankOps`."""
 
     def __call__(self, what: str, /, *, on_each: bool = False) -> None:
         """Print a line of rank 0's, or with ``on_each`` of this rank, whichever it is."""
@@ -172,7 +172,7 @@ class Warn(Protocol):
 
 
 class DataChecks:
-    """What this rank has drawn and computed that the other ranks have not been told of."""
+    """Compares what ranks have drawn and computed; keeps what the other ranks have not been told of."""
 
     def __init__(self, warn: Warn) -> None:
         self._warn = warn
@@ -197,7 +197,7 @@ class DataChecks:
 
     @property
     def have_news(self) -> bool:
-        """Whether there is something to compare."""
+        """True if there is something to compare."""
         return bool(self._looks) or self._first_gradients.is_due
 
     def compare(self, group: Group, *, by_gradients: bool) -> str:

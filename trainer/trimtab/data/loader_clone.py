@@ -23,6 +23,7 @@ class CountedSampler(Sampler[Any]):
         self.num_draws = 0
 
     def set_epoch(self, number: int) -> None:
+        """Draw as in that epoch from the next `__iter__` on."""
         self.source.set_epoch(number)
 
     def __iter__(self) -> Iterator[Any]:
@@ -46,7 +47,7 @@ class LoaderCopy:
         self._copy: Any = None
 
     def follow(self, loader: Any) -> Any:
-        """The copy, after every attribute that was changed on its loader since is changed on it too."""
+        """Return the copy, after every attribute that was changed on its loader since is changed on it too."""
         if self._copy is None:
             self._copy = object.__new__(type(loader))
             vars(self._copy).update(_iterator=None, **_drawing(loader, self.sampler))
@@ -55,24 +56,24 @@ class LoaderCopy:
 
 
 def draws_batches(loader: Any) -> bool:
-    """Whether the loader draws whole batches, by a batch sampler of the user's own."""
+    """Return whether the loader draws whole batches, by a batch sampler of the user's own."""
     by = loader.batch_sampler
     return by is not None and (loader.batch_size is None or not isinstance(by, BatchSampler))
 
 
 def iterates_by_itself(loader: Any) -> bool:
-    """Whether its class defines iteration itself, and so may not draw by its sampler."""
+    """Return whether its class defines iteration itself, and so may not draw by its sampler."""
     kind = type(loader)
     return kind.__iter__ is not DataLoader.__iter__ or kind._get_iterator is not DataLoader._get_iterator
 
 
 def has_begun(loader: Any) -> bool:
-    """Whether it holds an iterator that it began before anybody asked for an epoch."""
+    """Return whether the loader holds an iterator that it began before anybody asked for an epoch."""
     return any(isinstance(value, Iterator) for name, value in vars(loader).items() if name != "_iterator")
 
 
 def _drawing(loader: Any, sampler: Any) -> dict[str, Any]:
-    """The copy's samplers."""
+    """Return the copy's samplers."""
     if loader.batch_sampler is None:
         return {"sampler": sampler, "batch_sampler": None}
     if draws_batches(loader):

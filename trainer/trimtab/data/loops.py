@@ -78,7 +78,7 @@ class Loops:
         """Stands for a loop that draws its batches by itself and calls `trials`."""
 
     def batches(self, loader: Iterable[Any], *, sharded: bool) -> Batches:
-        """This rank's share of ``loader``, trials included: an epoch for each time that it is iterated."""
+        """Return the rank's share of ``loader``, trials included: an epoch for each time that it is iterated."""
         if isinstance(loader, Batches):  # shared already
             return loader
         share = self._loaders.shard(loader, sharded=sharded)
@@ -158,7 +158,7 @@ class Loops:
             self._warn(f"loader: {left_out}")
 
     def _refuse_if_used_up(self, share: ShardedLoader) -> None:
-        """A generator, or another iterator, gives its batches once: a second loop over it trains on nothing."""
+        """Raise `UserError` for a second loop over an iterator, which gives its batches once."""
         if share.is_iterator:
             raise UserError(
                 "is an iterator that has no batches left; hand over what can be iterated in each epoch, such as a list"
@@ -173,9 +173,10 @@ class Loops:
             ended()
 
     def trials(self) -> Iterator[None]:
-        """Those that are due, in a loop that draws its batches by itself: one item for each step to take.
+        """Run the trials that are due, in a loop that draws its batches by itself: one item for each step to take.
 
-        Raises `UserError` where a loop over `batches` is under way.
+        Raises:
+            UserError: A loop over `batches` is under way.
         """
         if any(loop is not self._unseen for loop in self._loops):
             raise UserError(
@@ -189,7 +190,7 @@ class Loops:
         self._unseen.next()
 
     def _epoch_of(self, replay: Replay) -> Generator[Any]:
-        """Each batch, and before it the trials that were asked for."""
+        """Yield each batch, and before it the trials that were asked for."""
         while True:
             self._batch_wanted()
             yield from self._trials.run(replay, self._loops)
@@ -200,7 +201,7 @@ class Loops:
             yield batch
 
     def stepped(self, *, in_trial: bool) -> None:
-        """The script has taken a step with the batches that it was given since the last."""
+        """Note that the script has taken a step with the batches that it was given since the last."""
         self._trials.stepped(self._loops, have_begun=self.have_begun)
         if not in_trial:
             self.epochs.stepped()
@@ -209,7 +210,7 @@ class Loops:
             loop.stepped(in_trial=in_trial)
 
     def _count_loops(self) -> None:
-        """A step stays that was made of the batches since the last one."""
+        """Count the loops of whose batches a step was made that stays."""
         first = [loop for loop in self._loops if loop.num_since_step and not loop.is_counted]
         for loop in first:
             loop.is_counted = True
@@ -218,7 +219,7 @@ class Loops:
 
     @property
     def has_news(self) -> bool:
-        """Whether a loop was begun that the other ranks have not been told of."""
+        """True if a loop was begun that the other ranks have not been told of."""
         return self._checks.have_news
 
     def exchanged(self, norm: float) -> None:
@@ -236,7 +237,7 @@ class Loops:
 
     @property
     def have_begun(self) -> bool:
-        """Whether any loop has."""
+        """True if any loop has begun."""
         return bool(self._num_begun or self._loops)
 
     @property
@@ -261,7 +262,7 @@ class Loops:
         self._trials.close()
 
     def position(self, steps: int) -> Position:
-        """Where training is after so many steps: in the outermost loop, if in any."""
+        """Return where training is after so many steps: in the outermost loop, if in any."""
         loop = next((loop for loop in self._loops if loop is not self._unseen), None)
         over = self.epochs.num_over(in_loop=loop is not None)
         if loop is None:
@@ -274,10 +275,10 @@ class Loops:
         self.epochs.resume(position.epochs)
 
     def state_dict(self) -> dict[str, Any]:
-        """How many loops have trained, and were begun since: it decides how each shuffles."""
+        """Return how many loops have trained, and were begun since: it decides how each shuffles."""
         return {"trained_in": self._num_trained_in, "begun_since_step": dict(self._begun_since_step)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`."""
+        """Take over what `state_dict` returned."""
         self._num_trained_in = state["trained_in"]
         self._begun_since_step = Counter(state["begun_since_step"])

@@ -1,4 +1,4 @@
-"""How far a run has come in its data: what a script keeps in its checkpoint, and where a resumed run goes on."""
+"""The progress of a run in its data: a script keeps it in its checkpoint, and a resumed run goes on there."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Position:
     """How many that loop has; None where its loader cannot say."""
 
     def to_state(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """Return plain numbers."""
         return asdict(self)
 
     @classmethod
     def from_state(cls, state: Any) -> Position:
-        """Inverse of `to_state`. Raises `UserError` for what it never gave."""
+        """Read what `to_state` returned. Raise `UserError` for anything else."""
         known = cls().to_state()
         if not isinstance(state, dict) or set(state) != set(known):
             raise UserError("is no state of a session; hand over what session.state_dict() gave", field="state")
@@ -53,7 +53,7 @@ class Epochs:
         return self._next
 
     def left(self, num_epochs: int) -> Iterator[int]:
-        """The numbers, from 0, of those to train. The first call after `resume` leaves out the ones that are over."""
+        """Yield the numbers, from 0, of epochs to train; the first call after `resume` leaves out finished ones."""
         first, self._next = self._next, 0
         for epoch in range(first, num_epochs):
             self._present, self._has_trained = epoch, False
@@ -61,7 +61,7 @@ class Epochs:
         self._present, self._has_trained = max(first, num_epochs), False
 
     def stepped(self) -> None:
-        """A step of the present epoch stays."""
+        """Note that a step of the present epoch stays."""
         self._has_trained = True
 
     def num_over(self, *, in_loop: bool) -> int:

@@ -39,7 +39,13 @@ class Replay:
     """An iterator of batches with a bookmark."""
 
     def __init__(self, source: Iterator[Any], num_batches: int | None, number: int = 0) -> None:
-        """``number``: of the epoch, which decides how it shuffles."""
+        """Draw from ``source``.
+
+        Args:
+            source: Gives the batches.
+            num_batches: How many; None where the loader cannot say.
+            number: Number of the epoch, which decides how it shuffles.
+        """
         self._source, self.number = source, number
         self._ahead: deque[_Drawn] = deque()
         self._record: list[_Drawn] | None = None
@@ -56,7 +62,7 @@ class Replay:
         """Batches that its last step took."""
 
     def next(self) -> Any:
-        """The next batch; raises StopIteration at the end of the epoch.
+        """Return the next batch; raise StopIteration at the end of the epoch.
 
         Where the epoch ends early on this rank, after a mark, those since the mark once more: a trial has as many steps
         on every rank, also on one whose loop leaves batches out.
@@ -79,7 +85,7 @@ class Replay:
         return _Drawn(next(self._source), None) if self._record is None else _Drawn.from_source(self._source)
 
     def stepped(self, *, in_trial: bool) -> None:
-        """The loop has taken a step."""
+        """Note that the loop has taken a step."""
         self.has_stepped |= self.num_since_step > 0
         if not in_trial:
             self.num_a_step = max(1, self.num_since_step)
@@ -87,7 +93,7 @@ class Replay:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no batch was given, in this run or in the one that it resumes."""
+        """True if no batch was given, in this run or in the one that it resumes."""
         return self._num_given == 0
 
     @property
@@ -108,7 +114,7 @@ class Replay:
 
     @property
     def why_not_replayed(self) -> str | None:
-        """Why batches like the last cannot be given twice; None if they can."""
+        """The reason why batches like the last cannot be given twice; None if they can."""
         try:
             copy.deepcopy(self._last)
         except Exception as error:  # whatever a batch's own way of copying raises

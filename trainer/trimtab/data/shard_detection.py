@@ -43,7 +43,7 @@ _MOST = 64
 
 @dataclass(frozen=True)
 class Split:
-    """What splits a loader's data among ranks."""
+    """The part of a loader that splits its data among ranks."""
 
     name: str
     """Its class or function, for people."""
@@ -55,7 +55,7 @@ class Split:
 
 
 def find_split(loader: Any) -> Split | None:
-    """What splits the loader's data among ranks, even among a single one; None where nothing shows a split."""
+    """Find what splits the loader's data among ranks, even among a single one; None where nothing shows a split."""
     among_one: Split | None = None
     looked_at: list[Any] = []
     waiting = [loader]
@@ -90,7 +90,7 @@ def _split_by(thing: Any) -> Split | None:
 
 
 def _prepared_by_accelerate(thing: Any) -> Split | None:
-    """A loader that went through accelerate's ``prepare``, which may have split a stream without leaving a trace."""
+    """Recognise a loader that went through accelerate's ``prepare``, which may have split a stream without a trace."""
     for kind in type(thing).__mro__:
         if kind.__name__ in ("DataLoaderShard", "DataLoaderDispatcher") and kind.__module__.startswith("accelerate."):
             state = sys.modules["accelerate.state"].PartialState()
@@ -111,7 +111,7 @@ def _carried(thing: Any) -> Iterator[Any]:
 
 
 def _attribute(thing: Any, name: str) -> Any:
-    """None where there is no such attribute, or where a data set of the user's raises when asked for it."""
+    """Return None where there is no such attribute, or where a data set of the user's raises when asked for it."""
     try:
         return getattr(thing, name, None)
     except Exception:
@@ -119,6 +119,6 @@ def _attribute(thing: Any, name: str) -> Any:
 
 
 def _name(thing: Any) -> str:
-    """The name of a function (also in a `partial`), or else that of the object's class."""
+    """Return the name of a function (also in a `partial`), or else that of the object's class."""
     function = thing.func if isinstance(thing, partial) else thing
     return function.__name__ if isinstance(function, FunctionType) else type(thing).__name__

@@ -50,11 +50,11 @@ class Loaders:
 
     @property
     def are_shared(self) -> bool:
-        """Whether a rank has a share of each, and not all of it."""
+        """True if a rank has a share of each, and not all of it."""
         return self._num_ranks > 1
 
     def shard(self, loader: Iterable[Any], *, sharded: bool = False) -> ShardedLoader:
-        """This rank's share of ``loader``; all of it where that is ``sharded`` already. Raises `UserError`."""
+        """Return the rank's share of ``loader``; all of it where that is ``sharded`` already. Raise `UserError`."""
         share = ShardedLoader(loader, self._rank, self._num_ranks, self._seed, sharded=sharded, numbers=self._numbers)
         if share.copy is not None:
             with contextlib.suppress(TypeError):  # a subclass that cannot be a key is copied anew each epoch
@@ -137,7 +137,7 @@ class ShardedLoader:
         self.how = f"ranks take turns: each trains on every {_ordinal(self._num_ranks)} batch"
 
     def epoch(self, number: int) -> Iterator[Any]:
-        """This rank's batches of one epoch. Raises `UserError` where the loader's own iteration cannot be shared."""
+        """Return the rank's batches of one epoch. Raise `UserError` if the loader's own iteration cannot be shared."""
         if self.copy is not None:
             self.copy.sampler.set_epoch(number)
             batches: Iterator[Any] = iter(self.copy.follow(self._loader))
@@ -158,7 +158,7 @@ class ShardedLoader:
         return iter(self._loader)
 
     def _refuse_if_begun(self) -> None:
-        """Turns need batches that are drawn anew, alike on all ranks."""
+        """Raise `UserError` if the loader has begun: turns need batches that are drawn anew, alike on all ranks."""
         if has_begun(self._loader):
             raise UserError(
                 "has begun to draw its batches before they could be shared among ranks; give it a DistributedSampler "
@@ -184,17 +184,17 @@ class ShardedLoader:
 
     @property
     def name(self) -> str:
-        """What the loader is, for people."""
+        """The loader's class, for people."""
         return type(self._loader).__name__
 
     @property
     def is_iterator(self) -> bool:
-        """Whether the loader gives its batches once, as a generator does."""
+        """True if the loader gives its batches once, as a generator does."""
         return isinstance(self._loader, Iterator)
 
     @property
     def left_out(self) -> LeftOut | None:
-        """What no rank trains on in an epoch; None where that is nothing, or is not known before the epoch's end."""
+        """The data that no rank trains on in an epoch; None for none, or if it is not known before the end."""
         num_ranks, loader = self._num_ranks, self._loader
         if self._take_turns:
             drawn = self._num_drawn or length_of(loader) or 0
@@ -210,7 +210,7 @@ class ShardedLoader:
 
     @property
     def why_empty(self) -> str:
-        """Why an epoch has no batches, as far as it is known; begins with a colon."""
+        """The reason why an epoch has no batches, as far as it is known; begins with a colon."""
         left_out = self.left_out
         if left_out is not None and left_out.num == left_out.of:
             return f": {left_out}"
@@ -226,14 +226,14 @@ class ShardedLoader:
 
 
 def _drawn_by(loader: Iterable[Any]) -> Any:
-    """What draws a loader's samples, or its batches where these are drawn as a whole; None for a stream."""
+    """Return what draws a loader's samples, or its batches where these are drawn as a whole; None for a stream."""
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return None
     return loader.batch_sampler if draws_batches(loader) else loader.sampler
 
 
 def _draws_everything(sampler: Any, loader: Any) -> bool:
-    """Whether the sampler is one of torch's own and draws every sample of the loader's data exactly once."""
+    """Return whether the sampler is torch's own, and draws every sample of the loader's data exactly once."""
     if loader.batch_size is None or draws_batches(loader):
         return False
     if getattr(sampler, "data_source", None) is not loader.dataset:

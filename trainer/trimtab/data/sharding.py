@@ -71,7 +71,7 @@ class EveryNthSampler(Sampler[Any]):
         return whole + (1 if over and self._fill_up else 0)
 
     def _drawn(self) -> list[Any]:
-        """All that the sampler draws in this epoch, the same on every rank."""
+        """Return all that the sampler draws in this epoch, the same on every rank."""
         before = RandomState.capture()
         try:
             _seed(self._seed + self._epoch, _generators(self._source))
@@ -90,12 +90,17 @@ def every_nth_batch(
     *,
     drawn: Callable[[list[Any]], None] = lambda _: None,
 ) -> Iterator[Any]:
-    """Every N-th batch of a stream; an incomplete last round is left out, so that no rank waits for another.
-
-    ``drawn`` is told of each round of batches that was drawn, one for each rank; the last has fewer.
+    """Yield every N-th batch of a stream; an incomplete last round is left out, so that no rank waits for another.
 
     The stream has random generators of its own, seeded alike on every rank; those of training are put back around
     every draw.
+
+    Args:
+        loader: The stream.
+        rank: Whose batches to yield.
+        num_ranks: N.
+        seed: Of the stream's generators.
+        drawn: Told of each round of batches that was drawn, one for each rank; the last has fewer.
     """
     batches: Iterator[Any] | None = None
     of_stream: RandomState | None = None
@@ -126,7 +131,7 @@ def _seed(seed: int, generators: list[torch.Generator]) -> None:
 
 
 def _generators(source: Any) -> list[torch.Generator]:
-    """The generators given to a loader or sampler, and to the samplers inside it."""
+    """Return the generators given to a loader or sampler, and to the samplers inside it."""
     found: list[torch.Generator] = []
     while source is not None:
         generator = getattr(source, "generator", None)
@@ -166,7 +171,7 @@ class EpochNumbers:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What no rank trains on in an epoch."""
+    """The data that no rank trains on in an epoch."""
 
     num: int
     of: int
@@ -176,7 +181,7 @@ class LeftOut:
 
     @property
     def share(self) -> float:
-        """As a share of all."""
+        """The left-out share of all data."""
         return self.num / self.of if self.of else 0.0
 
     def __str__(self) -> str:
@@ -184,13 +189,13 @@ class LeftOut:
 
 
 def left_out_of_rounds(num_batches: int, num_ranks: int) -> LeftOut | None:
-    """What is left out where ranks share whole batches; None where that is nothing."""
+    """Return what is left out where ranks share whole batches; None where that is nothing."""
     num = num_batches % num_ranks
     return LeftOut(num, num_batches, "batches", f"each of {num_ranks} ranks has as many") if num else None
 
 
 def left_out_of_last_batches(num_samples: int, num_batches: int, batch_size: int, num_ranks: int) -> LeftOut | None:
-    """What is left out where each rank drops its last, incomplete batch; None where that is nothing.
+    """Return what is left out where each rank drops its last, incomplete batch; None where that is nothing.
 
     Args:
         num_samples: In an epoch, over all ranks.

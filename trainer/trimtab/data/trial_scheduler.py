@@ -1,4 +1,4 @@
-"""When trials run in a script's loops: in the loop whose batch the step was made of, where every rank can run them."""
+"""Schedules trials in a script's loops: in the loop whose batch the step was made of, where every rank can."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _SEVERAL_LOOPS = (
 
 
 class Control(Protocol):
-    """What knows the controller: `trimtab.session.announcements.ControlMessages`."""
+    """The connection to the controller: `trimtab.session.announcements.ControlMessages`."""
 
     @property
     def can_run_trials(self) -> bool:
-        """Whether the controller asks for trials where they can be run."""
+        """True if the controller asks for trials where they can be run."""
         ...
 
 
 class TrialRunner(Protocol):
-    """What runs trials in a loop: `trimtab.session.trials.TrialRunner`."""
+    """Runs trials in a loop: `trimtab.session.trials.TrialRunner`."""
 
     def run(
         self, replay: Replay, others: list[Replay], plans: list[Plan], iterations: int

@@ -28,13 +28,13 @@ class TrimtabCallback(Callback):
         """While the Trainer trains."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The strategy has wrapped the module, and the optimizers are there."""
+        """Attach: the strategy has wrapped the module, and the optimizers are there."""
         model = trainer.strategy.model
         assert model is not None, "the strategy has it before training starts"
         self.session = attach(model, trainer.optimizers, **self._options)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The last step has been taken."""
+        """Close the session after the last step."""
         self._close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:

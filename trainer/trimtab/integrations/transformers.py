@@ -36,7 +36,7 @@ class TrimtabCallback(TrainerCallback):
         """While the Trainer trains."""
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
-        """The Trainer has wrapped the model, and made the optimizer; it has loaded both if it resumes."""
+        """Attach: the Trainer has wrapped the model, and made the optimizer; it has loaded both if it resumes."""
         trainer = self._trainer
         assert trainer.optimizer is not None, "the Trainer makes it before training begins"
         self.session = attach(trainer.model_wrapped, trainer.optimizer, **self._options)
@@ -53,7 +53,7 @@ class TrimtabCallback(TrainerCallback):
             )
 
     def on_save(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
-        """The Trainer has written a checkpoint, on every rank after the same step."""
+        """Save beside the checkpoint that the Trainer has written, on every rank after the same step."""
         if self.session is not None:
             self.session.save_exchange(_checkpoint(args, state) / _FOLDER)
 
@@ -65,13 +65,13 @@ class TrimtabCallback(TrainerCallback):
             self.session.report(**numbers)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """The Trainer has taken its last step."""
+        """Close the session after the last step."""
         if self.session is not None:
             self.session.close()
             self.session = None
 
 
 def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
-    """Where the Trainer keeps the checkpoint of the present step."""
+    """Return where the Trainer keeps the checkpoint of the present step."""
     assert args.output_dir is not None, "the Trainer gives it a default"
     return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"

@@ -1,4 +1,4 @@
-"""What is shown of a TrainingJob, from its object at the API server. Pure."""
+"""The row of a TrainingJob, from its object at the API server. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class JobRow:
 
     @classmethod
     def of(cls, job: Mapping[str, Any]) -> JobRow:
-        """The row of one object; a job that no operator has seen yet is Pending, as kubectl shows it by no state."""
+        """Return the row of one object; a job that no operator has seen yet is Pending (kubectl shows no state)."""
         metadata, status = job["metadata"], job.get("status") or {}
         return cls(
             namespace=metadata["namespace"],
@@ -61,7 +61,7 @@ class JobRow:
         return max(0.0, now - self.progress_at)
 
     def to_json(self, now: float) -> dict[str, Any]:
-        """Plain data, whose figures are in base units."""
+        """Return plain data, whose figures are in base units."""
         return {
             "namespace": self.namespace,
             "name": self.name,
@@ -101,7 +101,7 @@ def _workers(status: Mapping[str, Any]) -> str | None:
 
 
 def _duration(text: str | None) -> float | None:
-    """In seconds; None for what another version may have written there."""
+    """Parse a duration in seconds; None for what another version may have written there."""
     try:
         return parse_duration(text) if text else None
     except UserError:
@@ -109,7 +109,7 @@ def _duration(text: str | None) -> float | None:
 
 
 def _seconds(text: str | None) -> float | None:
-    """Of a time as Kubernetes writes it."""
+    """Parse a time as Kubernetes writes it, in seconds."""
     if not text:
         return None
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()

@@ -22,7 +22,7 @@ _OVER = ("Succeeded", "Failed", "Suspended")
 
 
 def cells(row: JobRow, now: float, *, with_namespace: bool) -> list[str]:
-    """What stands in each column of a job."""
+    """Return what stands in each column of a job."""
     since = row.since_progress(now)
     return [
         f"{row.namespace}/{row.name}" if with_namespace else row.name,
@@ -38,13 +38,13 @@ def cells(row: JobRow, now: float, *, with_namespace: bool) -> list[str]:
 
 
 def details(row: JobRow) -> list[tuple[str, str]]:
-    """What there is to say of one job beside its line, each with a name."""
+    """Return what there is to say of one job beside its line, each with a name."""
     told = (("plan", row.plan_reason), ("network", row.network), ("workers", row.workers), ("message", row.message))
     return [(name, text) for name, text in told if text]
 
 
 def age(seconds: float) -> str:
-    """In the unit in which there are at least two: ``90s``, ``66m``, ``5h``, ``3d``."""
+    """Format seconds in the unit in which there are at least two: ``90s``, ``66m``, ``5h``, ``3d``."""
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size:.0f}{unit}"
@@ -52,7 +52,7 @@ def age(seconds: float) -> str:
 
 
 def lines(rows: Sequence[JobRow], now: float) -> list[str]:
-    """Plain lines: a head, and one for each job."""
+    """Return plain lines: a head, and one for each job."""
     several = len({row.namespace for row in rows}) > 1
     table = [list(COLUMNS), *(cells(row, now, with_namespace=several) for row in rows)]
     widths = _natural(table)
@@ -89,7 +89,7 @@ def _natural(table: Sequence[Sequence[str]]) -> dict[str, int]:
 
 
 def _shared(wanted: Mapping[str, int], free: int) -> dict[str, int]:
-    """What each gets of ``free``: what it wants, or else an equal share of what the others leave."""
+    """Share ``free`` out: each gets what it wants, or else an equal share of what the others leave."""
     shares: dict[str, int] = {}
     for count, (name, want) in enumerate(sorted(wanted.items(), key=lambda each: each[1])):
         shares[name] = min(want, (free - sum(shares.values())) // (len(wanted) - count))

@@ -39,9 +39,16 @@ class Jobs:
     def __init__(
         self, kubeconfig: Path | None, namespace: str | None, *, everywhere: bool, name: str | None = None
     ) -> None:
-        """By the kubeconfig; else KUBECONFIG, the pod that this runs in, or ``~/.kube/config``.
+        """Connect by the kubeconfig; else by KUBECONFIG, the pod of this process, or ``~/.kube/config``.
 
-        ``namespace``: else that of the context, or of the pod. Raises `UserError` where no cluster is configured.
+        Args:
+            kubeconfig: File that says where the API server is.
+            namespace: Whose jobs; None: that of the context, or of the pod.
+            everywhere: Whether the jobs of all namespaces count.
+            name: Of a single job.
+
+        Raises:
+            UserError: No cluster is configured.
         """
         settings = client.Configuration()
         own = _configure(settings, kubeconfig)
@@ -61,7 +68,7 @@ class Jobs:
         self._is_closed = threading.Event()
 
     def rows(self) -> list[JobRow]:
-        """All of them as they are known now, by namespace and name."""
+        """Return all jobs as they are known now, by namespace and name."""
         with self._lock:
             return [row for _, row in sorted(self._rows.items())]
 
@@ -77,7 +84,7 @@ class Jobs:
 
     @contextmanager
     def watched(self, changed: Callable[[], None]) -> Iterator[None]:
-        """Within, rows follow what happens; ``changed`` is called, on another thread, after each change."""
+        """Let rows follow what happens within; ``changed`` is called, on another thread, after each change."""
         thread = threading.Thread(target=self._follow, args=(changed,), daemon=True)
         thread.start()
         try:
@@ -130,7 +137,7 @@ class Jobs:
             changed()
 
     def _call(self, **options: Any) -> Any:
-        """A list of them, or a stream of what happens to them.
+        """Return a list of jobs, or a stream of what happens to them.
 
         :return: object
         """
@@ -141,7 +148,7 @@ class Jobs:
         return self._api.list_namespaced_custom_object(_GROUP, _VERSION, self.namespace, "trainingjobs", **options)
 
     def _explained(self, error: Exception) -> UserError:
-        """What is wrong, and the remedy."""
+        """Return what is wrong, and the remedy."""
         if not isinstance(error, ApiException):
             return UserError(
                 "does not answer; see that the cluster runs and can be reached from here, or choose another context",
@@ -160,7 +167,7 @@ class Jobs:
 
 
 def _configure(settings: client.Configuration, kubeconfig: Path | None) -> str:
-    """Where the API server is and how to log in; returns the namespace of whoever asks."""
+    """Set where the API server is and how to log in; return the namespace of the caller."""
     try:
         if kubeconfig is None and "KUBECONFIG" not in os.environ and _POD_NAMESPACE.exists():
             config.load_incluster_config(client_configuration=settings)

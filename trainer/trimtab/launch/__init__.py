@@ -1,1 +1,1 @@
-"""What starts the trainers and looks after them: the local launcher (`run`), and the entry of a pod (`worker`)."""
+"""Starts the trainers and looks after them: the local launcher, the entry of a pod, and joining under either."""

@@ -1,4 +1,4 @@
-"""What runs beside a job's trainers: network monitors, and the servers of the run's status and metrics."""
+"""Processes beside a job's trainers: network monitors, and the servers of the run's status and metrics."""
 
 from __future__ import annotations
 

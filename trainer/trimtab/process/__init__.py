@@ -1,1 +1,1 @@
-"""This process itself: its messages to people, its exit handlers, its processors."""
+"""The process itself: its messages to people, its exit handlers, its processors."""

@@ -1,4 +1,4 @@
-"""How many processors this process may use."""
+"""The number of processors that this process may use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _QUOTA, _PERIOD = (Path(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us") for name in ("q
 
 
 def usable_cpus() -> int:
-    """The processors of this process's cpuset, and no more than its container's limit, rounded up; at least one."""
+    """Return the processors of this process's cpuset, within its container's limit, rounded up; at least one."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = _container_limit()
     return cpus if limit is None else max(1, min(cpus, math.ceil(limit)))

@@ -1,1 +1,1 @@
-"""What a reader learns from a run's files: live progress, the summary, the table, the report."""
+"""Reads a run's files for people: live progress, the summary, the table, the report."""

@@ -39,7 +39,7 @@ class Scale:
     """Where ticks stand; empty: at round values."""
 
     def __call__(self, value: float) -> float:
-        """The position of a value; outside the bounds it stays at the edge."""
+        """Return the position of a value; outside the bounds it stays at the edge."""
         if self.log:
             share = math.log(max(value, 1e-12) / self.low) / math.log(self.high / self.low)
         else:
@@ -62,13 +62,13 @@ class Scale:
 
 
 def nice_step(rough: float) -> float:
-    """The nearest 1, 2 or 5 times a power of ten that is no smaller."""
+    """Return the nearest 1, 2 or 5 times a power of ten that is no smaller."""
     power: float = 10.0 ** math.floor(math.log10(rough))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= rough * 0.999)
 
 
 def scale_for(values: Sequence[float], log: bool = False, from_zero: bool = False) -> Scale:
-    """A scale that holds the values and a little room around them; 0.1 to 1 where there are no values."""
+    """Return a scale that holds the values and a little room around them; 0.1 to 1 where there are no values."""
     finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
     if not finite:
         return Scale(0.1, 1.0, log)
@@ -103,12 +103,12 @@ class Panel:
         return (1 - self.value(value)) * self.height
 
     def line(self, points: Sequence[Point], style: str, title: str) -> None:
-        """A line through the points."""
+        """Draw a line through the points."""
         path = " ".join(f"{self.x(seconds):.1f},{self.y(value):.1f}" for seconds, value in thin_out(points))
         self._marks.append(f'<polyline class="line" style="{style}" points="{path}">{_title(title)}</polyline>')
 
     def steps(self, points: Sequence[Point], until: float, style: str, title: str) -> None:
-        """A line that holds each value until the next point, the last one until ``until``."""
+        """Draw a line that holds each value until the next point, the last one until ``until``."""
         corners: list[Point] = []
         for (seconds, value), (end, _) in zip(points, [*points[1:], (until, 0.0)], strict=True):
             corners += [(seconds, value), (end, value)]
@@ -116,7 +116,7 @@ class Panel:
         self._marks.append(f'<polyline class="line" style="{style}" points="{path}">{_title(title)}</polyline>')
 
     def dots(self, points: Sequence[Point], style: str) -> None:
-        """A small dot a point."""
+        """Draw a small dot a point."""
         self._marks += [
             f'<circle class="dot" style="{style}" r="2" cx="{self.x(seconds):.1f}" cy="{self.y(value):.1f}"/>'
             for seconds, value in thin_out(points)
@@ -139,7 +139,7 @@ class Panel:
             below = above
 
     def rule(self, value: float, label: str) -> None:
-        """A dashed line across, with its name beneath its right end, where runs that reach it have been long before."""
+        """Draw a dashed line across, with its name beneath its right end, where runs that reach it have been before."""
         y = self.y(value)
         self._marks.append(
             f'<line class="rule" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
@@ -147,7 +147,7 @@ class Panel:
         )
 
     def flag(self, seconds: float, label: str, title: str) -> None:
-        """A numbered mark at a time, down the whole panel; times come in order.
+        """Draw a numbered mark at a time, down the whole panel; times come in order.
 
         Its number stands beside that of the flag before, where that is in the way, or is left out where many are.
         """
@@ -160,7 +160,7 @@ class Panel:
         self._marks.append(f'<g class="flag">{"".join(parts)}</g>')
 
     def svg(self, top: int, show_time: bool) -> str:
-        """The panel as SVG, ``top`` pixels down."""
+        """Return the panel as SVG, ``top`` pixels down."""
         parts = [
             f'<g transform="translate(0 {top})">',
             f'<text class="title" x="{LEFT}" y="{-9 - self.headroom}">{escape(self.title)}</text>',
@@ -189,7 +189,7 @@ class Ribbon:
     _last_key_at: float = -math.inf
 
     def span(self, start: float, end: float, style: str, names: Sequence[str], key: str = "") -> None:
-        """One span, labelled with the first of ``names`` that fits, else with ``key``; hovering shows ``names[0]``."""
+        """Draw a span, labelled with the first of ``names`` that fits, else ``key``; hovering shows ``names[0]``."""
         left, right = (LEFT + self.time(seconds) * (WIDTH - LEFT - RIGHT) for seconds in (start, end))
         width = max(1.0, right - left)
         self._marks.append(
@@ -208,7 +208,7 @@ class Ribbon:
         self._marks.append("</g>")
 
     def svg(self, top: int, show_time: bool) -> str:
-        """The ribbon as SVG, ``top`` pixels down."""
+        """Return the ribbon as SVG, ``top`` pixels down."""
         axis = (
             time_axis(self.time, lambda s: LEFT + self.time(s) * (WIDTH - LEFT - RIGHT), self.height)
             if show_time
@@ -228,7 +228,7 @@ def time_axis(time: Scale, x: Callable[[float], float], height: float) -> list[s
 
 
 class Drawn(Protocol):
-    """What a figure is made of: `Panel`, `Ribbon`, and what other charts bring."""
+    """An element of a figure: `Panel`, `Ribbon`, and what other charts bring."""
 
     headroom: int
 
@@ -237,7 +237,7 @@ class Drawn(Protocol):
         """Pixels."""
 
     def svg(self, top: int, show_time: bool) -> str:
-        """It as SVG, ``top`` pixels down; with the time axis, where it is the last."""
+        """Return the element as SVG, ``top`` pixels down; with the time axis, where it is the last."""
 
 
 def figure(panels: Sequence[Drawn], label: str) -> str:

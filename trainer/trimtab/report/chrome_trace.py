@@ -22,9 +22,10 @@ _MICROSECONDS = 1e6
 
 
 def chrome_trace(directory: RunDirectory) -> dict[str, Any]:
-    """The trace as the object that a viewer reads (chrome://tracing, ui.perfetto.dev).
+    """Return the trace as the object that a viewer reads (chrome://tracing, ui.perfetto.dev).
 
-    Raises `UserError` where no step was profiled, and for a damaged file.
+    Raises:
+        UserError: No step was profiled, or a file is damaged.
     """
     if not directory.path.is_dir():
         raise UserError("no such directory; name what `trimtab run --out` named", file=str(directory.path))
@@ -54,7 +55,7 @@ def _step_events(line: dict[str, Any], rows: dict[str, tuple[int, int]]) -> list
 
 
 def _plan_events(line: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    """A decision of the controller, which is written down when it has been made."""
+    """Yield a decision of the controller as events at the time when it was made and written down."""
     if line.get("record") != "decision":
         return
     seconds, time = number(line, "solving_seconds", 0.0), number(line, "time")

@@ -22,7 +22,7 @@ _ALIKE = ("12 4", "1 4", "12 3 1 3", "4 8")
 
 
 def color(plan: str) -> str:
-    """A CSS colour: adaptive has its own, a static plan that of its collective, fainter the smaller its ratio."""
+    """Return a CSS colour: adaptive has its own, a static plan its collective's, fainter the smaller its ratio."""
     if plan == "adaptive":
         return "var(--adaptive)"
     if plan.startswith("dense"):
@@ -36,7 +36,7 @@ def color(plan: str) -> str:
 
 @dataclass(frozen=True)
 class Style:
-    """How a run looks in charts and tables."""
+    """The look of a run in charts and tables."""
 
     color: str
     """As CSS has it."""
@@ -45,14 +45,14 @@ class Style:
 
 
 def style(plan: str) -> Style:
-    """Of the run of a plan; adaptive and dense stand out."""
+    """Return the style of a plan's run; adaptive and dense stand out."""
     if plan == "adaptive" or plan.startswith("dense"):
         return _solid(color(plan))
     return _dashed(color(plan), _travels(plan)[0])
 
 
 def styles_of_plans(plans: Sequence[str]) -> dict[str, Style]:
-    """Of the runs of some plans: those that their collectives do not tell apart have dashes of their own, in turn."""
+    """Return the styles of some plans' runs; those that share a collective have dashes of their own, in turn."""
     styles: dict[str, Style] = {}
     for plan in plans:
         looks = style(plan)
@@ -64,7 +64,7 @@ def styles_of_plans(plans: Sequence[str]) -> dict[str, Style]:
 
 
 def styles_in_turn(names: Sequence[str]) -> dict[str, Style]:
-    """Of runs that are not told apart by their plans: one look after another, from the first again after six."""
+    """Return styles for runs that their plans do not tell apart: one after another, again from the first after six."""
     looks = [_solid("var(--adaptive)"), _solid("var(--dense)")]
     looks += [_dashed(f"var({variable})", pattern) for pattern, variable in _COLORS.items()]
     return {name: looks[number % len(looks)] for number, name in enumerate(names)}
@@ -83,7 +83,7 @@ def _dashes(color: str, dashes: str) -> str:
 
 
 def _travels(plan: str) -> tuple[Pattern, float]:
-    """How a static plan's values travel, and their ratio; "other" and 0.1 for what another version of Trimtab wrote."""
+    """Return how a static plan's values travel, and their ratio; "other" and 0.1 for another version's plan."""
     try:
         told = parse_plan_text(plan)
     except UserError:

@@ -1,5 +1,6 @@
-"""A comparison: runs of one job under several plans, and the file that says which (``comparison.json``); or runs that
-somebody names side by side.
+"""Comparisons: runs of one job under several plans, or runs that somebody names side by side.
+
+The file ``comparison.json`` says which plans they are.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from trimtab.run_files.reader import Run, read_run
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a report shows: the finished runs of a comparison, the one run of a run directory, or several of these."""
+    """The runs that a report shows: those of a comparison, the one of a run directory, or several of these."""
 
     directory: Path
     """Where its files go."""
@@ -48,7 +49,7 @@ class Comparison:
 
     @property
     def styles(self) -> dict[str, Style]:
-        """How each run looks, by its name."""
+        """The look of each run, by its name."""
         names = [run.name for run in self.runs]
         return styles_of_plans(names) if self.are_plans else styles_in_turn(names)
 
@@ -59,7 +60,7 @@ class Comparison:
 
 
 def run_directory(directory: Path, plan: str, turn: int = 0) -> RunDirectory:
-    """Where a comparison keeps the run of one plan, or its ``turn``-th repetition."""
+    """Return where a comparison keeps the run of one plan, or its ``turn``-th repetition."""
     return RunDirectory(directory / (plan.replace("/", "-") + (f".{turn + 1}" if turn else "")))
 
 
@@ -77,7 +78,7 @@ def write_comparison(
 
 
 def middle(runs: Sequence[Run], target: Target | None) -> Run:
-    """The median run by time to the target, or by total time without a target; of an even number, the slower one."""
+    """Return the median run by time to the target, or by total time without one; the slower of two in the middle."""
 
     def slowness(run: Run) -> float:
         if target is None:
@@ -89,15 +90,16 @@ def middle(runs: Sequence[Run], target: Target | None) -> Run:
 
 
 def finished_runs(directory: Path, plan: str, repeat: int) -> list[Run]:
-    """The runs of one plan that have finished, in order. Raises `UserError` where one is damaged."""
+    """Return the runs of one plan that have finished, in order. Raise `UserError` where one is damaged."""
     directories = [run_directory(directory, plan, turn) for turn in range(repeat)]
     return [read_run(each) for each in directories if os.path.exists(each.result)]
 
 
 def read_comparison(directory: Path) -> Comparison:
-    """The finished runs under a comparison's directory, or the one run of a run directory.
+    """Read the finished runs under a comparison's directory, or the one run of a run directory.
 
-    Raises `UserError` where there is neither.
+    Raises:
+        UserError: There is neither.
     """
     _expect_directory(directory)
     file = directory / "comparison.json"

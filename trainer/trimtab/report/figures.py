@@ -66,7 +66,7 @@ def training_figure(comparison: Comparison) -> str:
 
 
 def network_figure(comparison: Comparison) -> str:
-    """The featured run: the network as set and as measured, its step times, its plans, its decisions numbered."""
+    """Draw the featured run: the network as set and as measured, its step times, its plans, its numbered decisions."""
     run = comparison.featured
     end = run.seconds or 1.0
     time = Scale(0.0, end)
@@ -103,7 +103,7 @@ def network_figure(comparison: Comparison) -> str:
 
 
 def _breakdown_over_time(steps: list[Step], time: Scale) -> Panel:
-    """What the mean step of each slice of time is made of, waiting for the exchange on top."""
+    """Draw what the mean step of each slice of time is made of, waiting for the exchange on top."""
     told = told_phases(steps)
     parts = sliced([(s.time, [getattr(s, f"{phase}_seconds") for phase in told]) for s in steps], MOST_SLICES)
     sums = sorted(sum(values) for _, values in parts)
@@ -118,12 +118,12 @@ def _breakdown_over_time(steps: list[Step], time: Scale) -> Panel:
 
 
 def told_phases(steps: list[Step]) -> list[str]:
-    """Those of `PHASES` that took time, in that order; a single process and earlier versions told no parts."""
+    """Return those of `PHASES` that took time, in order; a single process and earlier versions told no parts."""
     return [phase for phase in PHASES if any(getattr(step, f"{phase}_seconds") for step in steps)]
 
 
 def _flag_changes(panel: Panel, run: Run) -> None:
-    """A flag for each decision that changed the plan, with its number: that of decisions.jsonl."""
+    """Flag each decision that changed the plan with its number in decisions.jsonl."""
     panel.headroom = 14
     for decision in run.decisions:
         if decision.changed:
@@ -131,7 +131,7 @@ def _flag_changes(panel: Panel, run: Run) -> None:
 
 
 def plan_keys(run: Run) -> dict[str, str]:
-    """A letter for each plan that was in force, in order of appearance; trials, of which there are many, have none."""
+    """Return a letter for each plan that was in force, in order of appearance; trials, which are many, have none."""
     names = dict.fromkeys(_in_force(step) for step in run.steps)
     plans = [name for name in names if name != TRIALS]
     letters = {name: chr(ord("A") + index) if index < 26 else "" for index, name in enumerate(plans)}
@@ -139,12 +139,12 @@ def plan_keys(run: Run) -> dict[str, str]:
 
 
 def ribbon_color(name: str) -> str:
-    """The colour of a plan, or of trials, in the ribbon."""
+    """Return the colour of a plan, or of trials, in the ribbon."""
     return "var(--other-plan)" if name == TRIALS else color(name)
 
 
 def plan_ribbon(run: Run, time: Scale) -> Ribbon:
-    """The plan in force over time; trials are spans of their own."""
+    """Draw the plan in force over time; trials are spans of their own."""
     ribbon = Ribbon("plan in force", time)
     keys = plan_keys(run)
     spans = [(name, list(group)) for name, group in groupby(run.steps, key=_in_force)]
@@ -174,7 +174,7 @@ class StepParts:
 
 
 def step_parts(run: Run) -> StepParts | None:
-    """Where the training steps' time went; None where there are none."""
+    """Return where the training steps' time went; None where there are none."""
     steps = run.training_steps
     if not steps:
         return None
@@ -186,23 +186,23 @@ def step_parts(run: Run) -> StepParts | None:
 
 
 def accuracy_points(run: Run) -> list[Point]:
-    """Reported accuracies over time."""
+    """Return the reported accuracies over time."""
     return [(each.time, each.values["accuracy"]) for each in run.evaluations if "accuracy" in each.values]
 
 
 def loss_points(run: Run) -> list[Point]:
-    """Reported losses over time, those that were finite."""
+    """Return the reported losses over time, those that were finite."""
     return [(s.time, s.loss) for s in run.training_steps if s.loss is not None and isfinite(s.loss)]
 
 
 def error_scale(accuracies: dict[str, list[Point]]) -> Scale:
-    """A falling logarithmic axis of error rates: the last percents of accuracy take longest, and get most room."""
+    """Return a falling logarithmic axis of error rates: the last percents take longest, and get most room."""
     least = min(1 - value for points in accuracies.values() for _, value in points)
     return Scale(1.0, max(0.001, 0.7 * least), log=True, marks=ERROR_MARKS)
 
 
 def smooth(points: list[Point]) -> list[Point]:
-    """The running mean of `LOSS_WINDOW` points."""
+    """Return the running mean of `LOSS_WINDOW` points."""
     means = []
     for index, (seconds, _) in enumerate(points):
         window = points[max(0, index + 1 - LOSS_WINDOW) : index + 1]
@@ -211,7 +211,7 @@ def smooth(points: list[Point]) -> list[Point]:
 
 
 def number(value: float) -> str:
-    """A number on an axis."""
+    """Format a number on an axis."""
     return f"{value:g}"
 
 
@@ -220,7 +220,7 @@ def _in_force(step: Step) -> str:
 
 
 def _draw(panel: Panel, lines: dict[str, list[Point]], styles: dict[str, Style]) -> None:
-    """Every run's line, adaptive last so that it lies on top."""
+    """Draw every run's line, adaptive last so that it lies on top."""
     for name in sorted(lines, key=lambda name: name == "adaptive"):
         if lines[name]:
             panel.line(lines[name], styles[name].line, name)

@@ -59,7 +59,7 @@ def _matrix(
 
 
 def _shades(values: list[float], *, low_is_bad: bool) -> Callable[[float], str]:
-    """The style of a cell by its value, which is one of these."""
+    """Return a function that gives the style of a cell by its value, which is one of these."""
     best, worst = (max, min) if low_is_bad else (min, max)
     low, high = math.log(best(values)), math.log(worst(values))
     spread = math.copysign(max(abs(high - low), math.log(LEAST_SPREAD)), high - low)

@@ -15,8 +15,7 @@ from trimtab_api.units import format_duration, format_size
 from trimtab.report import figures
 from trimtab.report.colors import Style
 from trimtab.report.comparison import Comparison
-from trimtab.report.decision_figures import predictions_figure
-from trimtab.report.decision_table import decisions_table
+from trimtab.report.decisions import decisions_table, predictions_figure
 from trimtab.report.link_matrix import link_matrices
 from trimtab.report.step_lanes import step_figure
 from trimtab.report.summary import Summary
@@ -26,7 +25,7 @@ from trimtab.run_files.reader import Run
 
 
 def render_page(comparison: Comparison) -> str:
-    """The page as HTML text."""
+    """Return the page as HTML text."""
     name = str(comparison.runs[0].job["metadata"]["name"])
     summaries = comparison.summaries
     sections = [
@@ -85,7 +84,7 @@ def render_page(comparison: Comparison) -> str:
 
 
 def document(name: str, sections: list[str]) -> str:
-    """A whole page of these sections, with its style sheet in it."""
+    """Return a whole page of these sections, with its style sheet in it."""
     style = files("trimtab.report").joinpath("page.css").read_text(encoding="utf-8")
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -97,7 +96,7 @@ def document(name: str, sections: list[str]) -> str:
 
 
 def section(heading: str, hint: str, body: str) -> str:
-    """One part of a page; nothing where it has no body."""
+    """Return one part of a page; empty where it has no body."""
     if not body:
         return ""
     said = f'<p class="hint">{escape(hint)}</p>' if hint else ""
@@ -159,7 +158,7 @@ def _chip(style: Style) -> str:
 
 
 def _sample(style: Style) -> str:
-    """A bit of a run's line, for the legend."""
+    """Draw a bit of a run's line, for the legend."""
     line = f'<line x1="0" x2="26" y1="4" y2="4" style="{style.line}"/>'
     return f'<svg class="sample" viewBox="0 0 26 8" aria-hidden="true">{line}</svg>'
 
@@ -170,7 +169,7 @@ def _legend(comparison: Comparison) -> str:
 
 
 def _plan_legend(run: Run) -> str:
-    """The letters and colours of the plans that were in force."""
+    """Return the letters and colours of the plans that were in force."""
     names = "".join(
         f'<span><span class="chip" style="background: {figures.ribbon_color(name)}"></span>'
         f"{escape(f'{key} {name}'.strip())}{_in_buffers(name)}</span>"
@@ -180,7 +179,7 @@ def _plan_legend(run: Run) -> str:
 
 
 def _in_buffers(name: str) -> str:
-    """A plan's fusion planner and schedule, which its name leaves out where they are the default."""
+    """Return a plan's fusion planner and schedule, which its name leaves out where they are the default."""
     if name == figures.TRIALS:
         return ""
     with contextlib.suppress(UserError):  # a run of DDP's own has no plan
@@ -191,7 +190,7 @@ def _in_buffers(name: str) -> str:
 
 
 def _phase_legend(phases: list[str]) -> str:
-    """The colours of what a step is made of."""
+    """Return the colours of what a step is made of."""
     chips = "".join(
         f'<span><span class="chip" style="background: var(--{phase})"></span>{figures.PHASES[phase]}</span>'
         for phase in phases

@@ -36,7 +36,7 @@ class Plot:
         return _ABOVE + (1 - self.upwards(value)) * (self.size[1] - _BENEATH - _ABOVE)
 
     def dot(self, across: float, upwards: float, title: str, *, label: str = "", is_chosen: bool = False) -> None:
-        """A dot that says its title where the pointer rests; a ring, not colour alone, tells the chosen one."""
+        """Draw a dot that says its title where the pointer rests; a ring, not colour alone, tells the chosen one."""
         x, y, said = self._x(across), self._y(upwards), f"<title>{escape(title)}</title>"
         if is_chosen:
             self._marks.append(f'<circle class="chosen" r="8" cx="{x:.1f}" cy="{y:.1f}"/>')
@@ -46,13 +46,13 @@ class Plot:
             self._labels.append((x + 7, y + 4, label))
 
     def diagonal(self) -> None:
-        """A dashed line where both are equal; for two equal scales."""
+        """Draw a dashed line where both are equal; for two equal scales."""
         low, high = self.across.low, self.across.high
         corners = f'x1="{self._x(low):.1f}" y1="{self._y(low):.1f}" x2="{self._x(high):.1f}" y2="{self._y(high):.1f}"'
         self._marks.insert(0, f'<line class="rule" {corners}/>')
 
     def svg(self, across: str, upwards: str, label: str) -> str:
-        """The chart, with the names of its axes; ``label`` is for those who do not see it."""
+        """Return the chart, with the names of its axes; ``label`` is for those who do not see it."""
         width, height = self.size
         bottom = height - _BENEATH
         parts = [f'<svg class="plot" style="max-width: {width}px" viewBox="0 0 {width} {height}" role="img"']
@@ -79,7 +79,7 @@ class Plot:
 
 
 def joined(labels: Sequence[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
-    """The labels, but those that would lie on another stand beside it, after a comma; of many, how many more there are.
+    """Join labels that would lie on another, after a comma; of many, say how many more there are.
 
     Each dot still says its own where the pointer rests.
     """

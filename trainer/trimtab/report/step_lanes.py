@@ -48,7 +48,7 @@ class TracedStep:
 
     @property
     def has_exchange(self) -> bool:
-        """Whether anything is sent in it. Of a round of local steps only the last exchanges."""
+        """True if anything is sent in it. Of a round of local steps only the last exchanges."""
         return any(bar.row != "computing" for bar in self.bars)
 
     @property
@@ -58,7 +58,7 @@ class TracedStep:
 
     @property
     def rows(self) -> list[str]:
-        """In the order in which they stand."""
+        """The names of the rows, in the order in which they stand."""
         links = sorted({bar.row for bar in self.bars if bar.row.startswith("link")})
         return ["computing", "compressing", *links]
 
@@ -82,7 +82,7 @@ class Lanes:
         return LEFT + self.time(seconds) * (WIDTH - LEFT - RIGHT)
 
     def svg(self, top: int, show_time: bool) -> str:
-        """The panel as SVG, ``top`` pixels down; its ticks stand under each panel, for steps are short."""
+        """Return the panel as SVG, ``top`` pixels down; its ticks stand under each panel, for steps are short."""
         del show_time
         parts = [
             f'<g transform="translate(0 {top})">',
@@ -112,7 +112,7 @@ class Lanes:
 
 
 def step_figure(directory: RunDirectory) -> str:
-    """A typical traced step with an exchange, of the last plan that has one, over its prediction; else empty."""
+    """Draw a typical traced step with an exchange, of the last plan that has one, over its prediction; else empty."""
     traced = [read_record(_traced, line, directory.trace) for line in Tail(directory.trace).new_lines()]
     exchanged = [step for step in traced if step.has_exchange]
     if not exchanged:
@@ -147,7 +147,7 @@ def _legend(measured: TracedStep, predicted: TracedStep | None) -> str:
 
 
 def _predicted(directory: RunDirectory, plan: str) -> TracedStep | None:
-    """The last that was predicted of a plan's step with its exchange; of local steps only their mean is predicted."""
+    """Return the last prediction of a plan's step with its exchange; only the mean of local steps is predicted."""
     lines = [line for line in Tail(directory.decisions).new_lines() if line.get("record") == "profile"]
     said = [line for line in lines if line.get("plan") == plan and line.get("predicted")]
     predicted = [read_record(_prediction, line, directory.decisions) for line in said]

@@ -32,7 +32,7 @@ class Target:
     value: float = 1.0
 
     def reached_by(self, values: dict[str, float]) -> bool:
-        """Whether one evaluation reaches the target; one that does not report the metric never does."""
+        """Return whether one evaluation reaches the target; one that does not report the metric never does."""
         if self.metric not in values:
             return False
         achieved = values[self.metric]
@@ -40,9 +40,14 @@ class Target:
 
 
 def target_of(job: TrainingJob, value: float | None = None) -> Target | None:
-    """The job's target. ``value``, from ``--target``, replaces the job's; without a metric in the job, it is accuracy.
+    """Return the job's target.
 
-    Raises `UserError` where the metric cannot have that value.
+    Args:
+        job: What was run.
+        value: From ``--target``: replaces the job's; without a metric in the job, it is accuracy.
+
+    Raises:
+        UserError: The metric cannot have that value.
     """
     named = job.spec.target
     if value is not None:
@@ -89,7 +94,7 @@ class Summary:
     """Seconds to the target of every run of this plan, this one included; empty where it ran once."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; floats are rounded to six digits, and null where not finite."""
+        """Return plain data; floats are rounded to six digits, and null where not finite."""
         data = asdict(self)
         times = data.pop("all_seconds_to_target")
         if times:
@@ -102,7 +107,7 @@ def _tidy(value: float) -> float | None:
 
 
 def summarise(run: Run, target: Target | None) -> Summary:
-    """The numbers of one run."""
+    """Return the numbers of one run."""
     reached = [each.time for each in run.evaluations if target is not None and target.reached_by(each.values)]
     training = run.training_steps
     return Summary(
@@ -125,7 +130,7 @@ def summarise(run: Run, target: Target | None) -> Summary:
 
 
 def network_problem(notes: Sequence[NetworkNote]) -> str:
-    """The longest time for which the network was not measured, and why; empty where it always was."""
+    """Return the longest time for which the network was not measured, and why; empty where it always was."""
     longest, sentence = 0.0, ""
     for number, note in enumerate(notes, 1):
         end = notes[number].time if number < len(notes) else math.inf

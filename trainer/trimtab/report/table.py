@@ -20,13 +20,13 @@ class Cell:
 
 
 def headings(target: Target | None) -> list[str]:
-    """The columns' headings."""
+    """Return the columns' headings."""
     goal = "time to target" if target is None else f"time to {target.metric} {target.value:g}"
     return ["plan", "accuracy", goal, "median step", "bytes sent", "plan changes", "exploration", "wall time"]
 
 
 def rows(summaries: dict[str, Summary], target: Target | None) -> list[list[Cell]]:
-    """One row for each run, in order; the first cell is the plan's name."""
+    """Return one row for each run, in order; the first cell is the plan's name."""
     dense = summaries.get("dense")
     return [_row(name, summary, None if summary is dense else dense, target) for name, summary in summaries.items()]
 
@@ -48,7 +48,7 @@ def _row(name: str, summary: Summary, dense: Summary | None, target: Target | No
 
 
 def notes(summaries: dict[str, Summary]) -> list[str]:
-    """What a reader must know to judge the table, one line each; printed beneath it."""
+    """Return what a reader must know to judge the table, one line each; printed beneath it."""
     said = [
         "bytes are those that rank 0 sent; × is this run over dense; "
         "exploration is trials and solving, as a share of its own wall time"
@@ -121,7 +121,7 @@ def _exploration(summary: Summary) -> Cell:
 
 
 def sentence(name: str, summary: Summary) -> str:
-    """One finished run in one line."""
+    """Describe one finished run in one line."""
     if not summary.num_steps:
         return f"{name}: ended well, without a step under Trimtab; a script trains by trimtab.attach and session.step"
     parts = [f"{summary.num_steps} steps in {format_duration(summary.wall_seconds)}"]

@@ -1,4 +1,4 @@
-"""What trials of a run took: a row for each plan that was tried."""
+"""The cost of a run's trials: a row for each plan that was tried."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TrialCost:
 
 
 def trial_costs(run: Run) -> list[TrialCost]:
-    """By plan, the dearest first."""
+    """Return the cost of trials by plan, the dearest first."""
     tried: dict[str, list[float]] = {}
     for step in run.steps:
         if step.trial:
@@ -32,7 +32,7 @@ def trial_costs(run: Run) -> list[TrialCost]:
 
 
 def trial_table(run: Run) -> str:
-    """The same as a table, with the share of the run's time; empty where nothing was tried."""
+    """Return the cost of trials as a table, with the share of the run's time; empty where nothing was tried."""
     costs = trial_costs(run)
     if not costs:
         return ""

@@ -1,5 +1,5 @@
-"""What a run directory holds (``docs/reference/run-directory.md``), who writes it and who reads it.
+"""The files of a run directory (``docs/reference/run-directory.md``), their writers and readers.
 
-`run_directory` names the files. The launcher writes `result`; rank 0 writes steps and decisions by `recorder`. Status,
-progress and report read them: growing files by `json_files.Tail`, finished runs by `run_reader`.
+`layout` names the files. The launcher writes `result`; rank 0 writes steps and decisions by `recorder`. Status,
+progress and report read them: growing files by `json_files.Tail`, finished runs by `reader`.
 """

@@ -14,7 +14,7 @@ _incomplete: set[Path] = set()
 
 @contextlib.contextmanager
 def best_effort(directory: Path) -> Iterator[None]:
-    """Within, an `OSError`, as on a full disk, only makes the records in ``directory`` incomplete."""
+    """Let an `OSError` within, as on a full disk, only make the records in ``directory`` incomplete."""
     try:
         yield
     except OSError as error:
@@ -24,5 +24,5 @@ def best_effort(directory: Path) -> Iterator[None]:
 
 
 def is_complete(directory: Path) -> bool:
-    """Whether all that this process wanted to record in ``directory`` was written."""
+    """Return whether all that this process wanted to record in ``directory`` was written."""
     return directory not in _incomplete

@@ -21,7 +21,7 @@ class WrongFieldError(Exception):
 
 
 def number(data: Mapping[str, Any], name: str, default: float | None = None) -> float:
-    """A finite number, 0 or more, as every measurement is. Raises KeyError and `WrongFieldError`."""
+    """Return a finite number, 0 or more, as every measurement is. Raise KeyError or `WrongFieldError`."""
     value = data[name] if default is None else data.get(name, default)
     if not _is_number(value) or not 0 <= value < math.inf:
         raise WrongFieldError(name, value, "must be a number, 0 or more")
@@ -29,7 +29,7 @@ def number(data: Mapping[str, Any], name: str, default: float | None = None) -> 
 
 
 def whole(data: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """A count. Raises KeyError and `WrongFieldError`."""
+    """Return a count. Raise KeyError or `WrongFieldError`."""
     value = data[name] if default is None else data.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise WrongFieldError(name, value, "must be a whole number, 0 or more")
@@ -53,7 +53,7 @@ def text(data: Mapping[str, Any], name: str, default: str | None = None) -> str:
 
 
 def flag(data: Mapping[str, Any], name: str, default: bool | None = None) -> bool:
-    """True or false. Raises KeyError and `WrongFieldError`."""
+    """Return a boolean. Raise KeyError or `WrongFieldError`."""
     value = data[name] if default is None else data.get(name, default)
     if not isinstance(value, bool):
         raise WrongFieldError(name, value, "must be true or false")
@@ -61,7 +61,7 @@ def flag(data: Mapping[str, Any], name: str, default: bool | None = None) -> boo
 
 
 def mapping(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """An object. Raises KeyError and `WrongFieldError`."""
+    """Return an object. Raise KeyError or `WrongFieldError`."""
     value = data[name]
     if not isinstance(value, dict):
         raise WrongFieldError(name, value, "must be an object")
@@ -69,7 +69,7 @@ def mapping(data: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def mappings(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """A list of objects. Raises KeyError and `WrongFieldError`."""
+    """Return a list of objects. Raise KeyError or `WrongFieldError`."""
     value = data[name]
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
         raise WrongFieldError(name, value, "must be a list of objects")
@@ -77,7 +77,7 @@ def mappings(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def texts(data: Mapping[str, Any], name: str) -> list[str]:
-    """A list of text. Raises KeyError and `WrongFieldError`."""
+    """Return a list of text. Raise KeyError or `WrongFieldError`."""
     value = data[name]
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise WrongFieldError(name, value, "must be a list of text")
@@ -85,7 +85,7 @@ def texts(data: Mapping[str, Any], name: str) -> list[str]:
 
 
 def numbers(data: Mapping[str, Any]) -> dict[str, float]:
-    """All fields that hold a finite number."""
+    """Return all fields that hold a finite number."""
     return {name: float(value) for name, value in data.items() if _is_number(value) and math.isfinite(value)}
 
 

@@ -25,7 +25,7 @@ class Tail:
         self._position = 0
 
     def new_lines(self) -> Iterator[dict[str, Any]]:
-        """Each new line as JSON. Nothing while the file does not exist. Raises `UserError` on a damaged line."""
+        """Yield each new line as JSON, nothing while the file does not exist. Raise `UserError` on a damaged line."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
@@ -42,13 +42,17 @@ class Tail:
 
 
 def all_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Every line that is kept of a file, those of its `earlier_part` first. Raises `UserError` on a damaged line."""
+    """Yield every line that is kept of a file, its `earlier_part` first. Raise `UserError` on a damaged line."""
     for each in (earlier_part(path), path):
         yield from Tail(each).new_lines()
 
 
 def read_record(make: Callable[[Any], Record], data: Any, path: Path) -> Record:
-    """What ``make`` makes of data from a file. Raises `UserError` that names file and field."""
+    """Return what ``make`` makes of data from a file.
+
+    Raises:
+        UserError: Names the file and the wrong field.
+    """
     try:
         return make(data)
     except KeyError as error:
@@ -65,7 +69,12 @@ def read_record(make: Callable[[Any], Record], data: Any, path: Path) -> Record:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises `UserError`; FileNotFoundError where there is none."""
+    """Return the JSON object in a file.
+
+    Raises:
+        UserError: The file holds something else.
+        FileNotFoundError: There is no such file.
+    """
     return _parse(read_bytes(path), path)
 
 

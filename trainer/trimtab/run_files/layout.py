@@ -26,7 +26,7 @@ _MOST_ATTEMPTS = 20
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """Where a run keeps what it was given, what it did and how it ended."""
+    """The directory in which a run keeps what it was given, what it did and how it ended."""
 
     path: Path
 
@@ -47,7 +47,7 @@ class RunDirectory:
 
     @property
     def starting(self) -> Path:
-        """What is being done before the first step, in a sentence; written by the launcher, then by rank 0."""
+        """The present activity before the first step, in a sentence; written by the launcher, then by rank 0."""
         return self.path / "starting"
 
     @property
@@ -82,12 +82,12 @@ class RunDirectory:
 
     @property
     def result(self) -> Path:
-        """How the run ended, written last by the launcher."""
+        """The result of the run, written last by the launcher."""
         return self.path / "result.json"
 
     @property
     def status_address(self) -> Path:
-        """Where the run's status is served while it runs (gRPC, `trimtab status`), written by the launcher."""
+        """The address of the run's status while it runs (gRPC, `trimtab status`), written by the launcher."""
         return self.path / "status.address"
 
     @property
@@ -121,14 +121,14 @@ class RunDirectory:
             mark.touch()
 
     def has_no_step(self, names: Iterable[str]) -> bool:
-        """Whether it is sure that none of the ranks of these names, which were all started, has taken a step."""
+        """Return whether it is sure that none of these ranks, which were all started, has taken a step."""
         try:
             return all(self.before_first_step(name).exists() for name in names)
         except OSError:
             return False
 
     def log(self, name: str) -> Path:
-        """The log of ``rank-3`` or ``monitor-0``."""
+        """Return the path of a process's log, as of ``rank-3`` or ``monitor-0``."""
         return self.logs / f"{name}.log"
 
     def tell_status_address(self, address: str) -> None:
@@ -144,7 +144,7 @@ class RunDirectory:
         _write_whole(self.starting, sentence)
 
     def read_starting(self) -> str:
-        """What is being done before the first step; empty where nobody has written it."""
+        """Return what is being done before the first step; empty where nobody has written it."""
         try:
             return self.starting.read_text().strip()
         except (OSError, ValueError):
@@ -179,7 +179,7 @@ class RunDirectory:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether a launcher holds the directory now."""
+        """True if a launcher holds the directory now."""
         return lock.is_held(self.lock)
 
     def prepare(self) -> None:
@@ -250,7 +250,7 @@ class RunDirectory:
 
 
 def resolved(job: TrainingJob) -> dict[str, Any]:
-    """The job as ``job.json`` holds it: plain data, with defaults filled in."""
+    """Return the job as ``job.json`` holds it: plain data, with defaults filled in."""
     return job.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

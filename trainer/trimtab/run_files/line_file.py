@@ -11,7 +11,7 @@ MOST_BYTES = 256 << 20
 
 
 def earlier_part(path: Path) -> Path:
-    """Where the lines before those in ``path`` are, if it was begun anew: of ``a.jsonl``, ``a.earlier.jsonl``."""
+    """Return where the lines before those in ``path`` are, if any: ``a.earlier.jsonl`` for ``a.jsonl``."""
     return path.with_suffix(f".earlier{path.suffix}")
 
 
@@ -22,7 +22,7 @@ class LineFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises `OSError` where the file cannot be made."""
+        """Open the file. Raise `OSError` where it cannot be made."""
         self._path = path
         self._open()
 

@@ -42,13 +42,13 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """From the start of the schedule to the last line: training, trials and evaluation."""
+        """Seconds from the start of the schedule to the last line: training, trials and evaluation."""
         ends = [step.time for step in self.steps[-1:]] + [each.time for each in self.evaluations[-1:]]
         return max(ends, default=0.0)
 
 
 def read_run(directory: RunDirectory) -> Run:
-    """All files of a finished run. Raises `UserError` where they are missing or damaged."""
+    """Read all files of a finished run. Raise `UserError` where they are missing or damaged."""
     try:
         return _read_run(directory)
     except FileNotFoundError as error:
@@ -121,7 +121,10 @@ def _result(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _job(data: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a resolved job that the report shows. No more is checked: an older version had other rules."""
+    """Return the fields of a resolved job that the report shows.
+
+    No more is checked, since an older version had other rules.
+    """
     text(mapping(data, "metadata"), "name")
     spec = mapping(data, "spec")
     whole(spec, "workers")

@@ -1,4 +1,4 @@
-"""What rank 0 writes of a run while it trains: ``metrics.jsonl`` and ``decisions.jsonl``, a JSON object a line."""
+"""Records of rank 0 while it trains: ``metrics.jsonl`` and ``decisions.jsonl``, a JSON object a line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Recorder:
                 self._directory.tell_starting(sentence)
 
     def begin(self) -> None:
-        """All ranks are ready: time zero, which the file ``started`` tells the launcher."""
+        """Note that all ranks are ready: this is time zero, which the file ``started`` tells the launcher."""
         self.starting("all ranks are ready; the first step is under way")
         self._began = time.monotonic()
         if self._directory is not None:
@@ -52,12 +52,12 @@ class Recorder:
         return 0.0 if self._began is None else time.monotonic() - self._began
 
     def metric(self, line: dict[str, Any]) -> None:
-        """One line of ``metrics.jsonl``; the time is added."""
+        """Write one line of ``metrics.jsonl``, with the time added."""
         if self._directory is not None:
             self._append(self._directory.metrics, [{"time": round(self.now, 4), **line}])
 
     def decision(self, line: dict[str, Any]) -> None:
-        """One line of ``decisions.jsonl``, as the controller wrote it."""
+        """Write one line of ``decisions.jsonl``, as the controller made it."""
         if self._directory is not None:
             self._append(self._directory.decisions, [line])
 

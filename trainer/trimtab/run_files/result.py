@@ -1,4 +1,4 @@
-"""How a run ended, and on what machine: ``result.json``, which its launcher writes last."""
+"""The result of a run, and its machine: ``result.json``, which its launcher writes last."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUCCESS_STATES = ("succeeded", "target")
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended: ``result.json``."""
+    """The end of a run: ``result.json``."""
 
     state: str
     """``succeeded``, ``target``, ``failed``, ``deadline`` or ``interrupted``."""
@@ -34,7 +34,7 @@ class RunResult:
 
     @property
     def is_success(self) -> bool:
-        """Whether the run did what was asked of it."""
+        """True if the run did what was asked of it."""
         return self.state in SUCCESS_STATES
 
     @classmethod
@@ -49,22 +49,22 @@ class RunResult:
         relay: dict[str, Any] | None = None,
         restarts: int = 0,
     ) -> RunResult:
-        """The result of a run on this machine that ends now; `time.monotonic` was ``began`` at its start."""
+        """Return the result of a run on this machine that ends now; `time.monotonic` was ``began`` at its start."""
         seconds = time.monotonic() - began
         return cls(state, message, plan, emulated, relay, seconds, describe_machine(), restarts)
 
     @property
     def valid(self) -> bool:
-        """Whether its times can be trusted, because the relay kept up; on loopback there is no relay."""
+        """True if its times can be trusted, because the relay kept up; on loopback there is no relay."""
         return self.relay is None or bool(self.relay["valid"])
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {**vars(self), "valid": self.valid}
 
 
 def describe_machine() -> dict[str, Any]:
-    """What a reader needs to judge the times of a run."""
+    """Return what a reader needs to judge the times of a run."""
     return {
         "python": platform.python_version(),
         "torch": _version("torch"),

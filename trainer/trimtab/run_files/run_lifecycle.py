@@ -1,4 +1,4 @@
-"""What is written of a run as a whole, by its launcher or by rank 0 in place of one: the job first, the result last."""
+"""Records of a run as a whole, by its launcher or by rank 0 in place of one: the job first, the result last."""
 
 from __future__ import annotations
 

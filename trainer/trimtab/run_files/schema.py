@@ -69,7 +69,7 @@ class Step:
 
     @property
     def was_dropped(self) -> bool:
-        """Whether all ranks, or in a round of local steps rank 0 alone, left the step out."""
+        """True if all ranks, or in a round of local steps rank 0 alone, left the step out."""
         return not self.finite or bool(self.dropped_by)
 
     @property
@@ -79,12 +79,12 @@ class Step:
 
     @property
     def other_seconds(self) -> float:
-        """What is left of `compute_seconds`; all of it where nobody told more."""
+        """The rest of `compute_seconds`; all of it where nobody told more."""
         return max(0.0, self.compute_seconds - self.forward_seconds - self.backward_seconds - self.optimizer_seconds)
 
     @classmethod
     def from_json(cls, line: dict[str, Any]) -> Step:
-        """One step line of ``metrics.jsonl``."""
+        """Parse a step line of ``metrics.jsonl``."""
         step_seconds = number(line, "step_seconds")
         return cls(
             step=whole(line, "step"),
@@ -129,7 +129,7 @@ class RoundEnd:
 
     @classmethod
     def from_json(cls, line: dict[str, Any]) -> RoundEnd:
-        """One such line of ``metrics.jsonl``."""
+        """Parse a line of ``metrics.jsonl`` about the end of a round."""
         return cls(
             step=whole(line, "step"),
             time=number(line, "time"),
@@ -153,13 +153,13 @@ class LeftOutSteps:
 
     @classmethod
     def from_json(cls, line: dict[str, Any]) -> LeftOutSteps:
-        """One such line of ``metrics.jsonl``."""
+        """Parse a line of ``metrics.jsonl`` about steps that are left out."""
         return cls(whole(line, "step"), whole(line, "steps"), text(line, "by"))
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the user reported of the model at one time: accuracy and whatever else."""
+    """A report of the user's on the model at one time: accuracy and whatever else."""
 
     step: int
     time: float
@@ -167,7 +167,7 @@ class Evaluation:
 
     @classmethod
     def from_json(cls, line: dict[str, Any]) -> Evaluation:
-        """One evaluation line of ``metrics.jsonl``."""
+        """Parse an evaluation line of ``metrics.jsonl``."""
         values = {name: value for name, value in numbers(line).items() if name not in OF_EVERY_EVALUATION}
         return cls(whole(line, "step"), number(line, "time"), values)
 
@@ -183,7 +183,7 @@ class NetworkNote:
 
     @classmethod
     def from_json(cls, line: dict[str, Any]) -> NetworkNote:
-        """One such line of ``decisions.jsonl``."""
+        """Parse a line of ``decisions.jsonl`` about the network."""
         return cls(number(line, "time"), text(line, "problem"))
 
 
@@ -211,7 +211,7 @@ class DecisionLine:
 
     @classmethod
     def from_json(cls, line: dict[str, Any], measured: dict[str, Any]) -> DecisionLine:
-        """One decision line of ``decisions.jsonl``, with the line that tells what was ``measured`` of it, or {}."""
+        """Parse a decision line of ``decisions.jsonl``, and the line with what was ``measured`` of it, or {}."""
         return cls(
             id=whole(line, "id"),
             step=whole(line, "step"),
@@ -241,7 +241,7 @@ class Phase:
 
     @classmethod
     def from_json(cls, line: dict[str, Any]) -> Phase:
-        """One line of ``network.jsonl``."""
+        """Parse a line of ``network.jsonl``."""
         return cls(number(line, "time"), number(line, "latency"), number(line, "bandwidth"))
 
 
@@ -259,7 +259,7 @@ class Link:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Link:
-        """One entry of ``links.json``."""
+        """Parse an entry of ``links.json``."""
         source, target = whole(data, "source"), whole(data, "target")
         return cls(
             source,
@@ -272,6 +272,6 @@ class Link:
 
 
 def _pareto_point(data: dict[str, Any]) -> dict[str, Any]:
-    """A plan of the Pareto front: its name and what was predicted of it."""
+    """Parse a plan of the Pareto front: its name, and what was predicted of it."""
     predicted = {name: number(data, name) for name in ("compress_seconds", "sync_seconds", "gain", "step_seconds")}
     return {"plan": text(data, "plan"), **predicted}

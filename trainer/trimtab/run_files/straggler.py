@@ -1,4 +1,4 @@
-"""Whether one rank keeps the others waiting, by when ranks came to the exchange of each step."""
+"""Finds a rank that keeps the others waiting, by when ranks came to the exchange of each step."""
 
 from __future__ import annotations
 
@@ -17,14 +17,22 @@ _FEWEST_STEPS = 10
 
 
 class Arrival(Protocol):
-    """Of one step: who came last, and by how many seconds after the middle rank; None where it is not known."""
+    """The rank that came last in one step, and how late it was; None where it is not known."""
 
     @property
-    def step_seconds(self) -> float: ...
+    def step_seconds(self) -> float:
+        """Duration of the step."""
+        ...
+
     @property
-    def last_rank(self) -> int | None: ...
+    def last_rank(self) -> int | None:
+        """The rank that came last."""
+        ...
+
     @property
-    def late_seconds(self) -> float | None: ...
+    def late_seconds(self) -> float | None:
+        """Seconds from the middle rank's arrival to the last's."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,7 @@ class Straggler:
 
 
 def straggler_of(steps: Sequence[Arrival]) -> Straggler | None:
-    """The rank that keeps others waiting in these steps, if one does."""
+    """Return the rank that keeps others waiting in these steps, if one does."""
     known = [step for step in steps if step.last_rank is not None and step.late_seconds is not None]
     if len(known) < _FEWEST_STEPS:
         return None

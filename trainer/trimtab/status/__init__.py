@@ -1,1 +1,1 @@
-"""What is a job doing while it trains? Read from the run's files, served by gRPC (`trimtab.trainer.v1`)."""
+"""The status of a job while it trains, read from the run's files and served by gRPC (`trimtab.trainer.v1`)."""

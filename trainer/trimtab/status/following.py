@@ -40,10 +40,11 @@ class LostError(Exception):
 
 
 def follow(directory: RunDirectory, interval: float, patience: float = PATIENCE_SECONDS) -> Iterator[status_pb2.Status]:
-    """The run's statuses: now, at least every ``interval`` seconds, and at each change, up to the final one.
+    """Yield the run's statuses: now, at least every ``interval`` seconds, and at each change, up to the final one.
 
-    Raises `UserError` where no run is under way there, and `LostError` once the run's launcher is gone, or after
-    ``patience`` seconds without an answer.
+    Raises:
+        UserError: No run is under way there.
+        LostError: The run's launcher is gone, or ``patience`` seconds have passed without an answer.
     """
     for status in _read_along(directory, interval):
         yield status
@@ -74,9 +75,10 @@ def follow(directory: RunDirectory, interval: float, patience: float = PATIENCE_
 
 
 def _read_along(directory: RunDirectory, interval: float) -> Iterator[status_pb2.Status]:
-    """The statuses of a run without a server, by its files: up to the final one, or until there is a server.
+    """Yield the statuses of a run without a server, by its files: up to the final one, or until there is a server.
 
-    Raises `LostError` where the run has ended without saying how.
+    Raises:
+        LostError: The run has ended without saying how.
     """
     reader: StatusReader | None = None
     while directory.is_in_use and not _read_address(directory.status_address):
@@ -93,7 +95,7 @@ def _read_along(directory: RunDirectory, interval: float) -> Iterator[status_pb2
 
 
 def address_of(directory: RunDirectory) -> str:
-    """Where the status of the directory's run is served. Raises `UserError` where no run is under way there."""
+    """Return where the status of the directory's run is served. Raise `UserError` where no run is under way there."""
     address = _read_address(directory.status_address)
     if not address:
         raise UserError(
@@ -103,7 +105,7 @@ def address_of(directory: RunDirectory) -> str:
 
 
 def _tell(address: str, interval: float) -> Iterator[status_pb2.Status]:
-    """The statuses that the server at the address sends, until it ends. Raises RpcError."""
+    """Yield the statuses that the server at the address sends, until it ends. Raise RpcError."""
     with open_channel(address) as channel:
         stub = status_pb2_grpc.TrainerStatusStub(channel)
         status = stub.GetStatus(status_pb2.GetStatusRequest(), timeout=ATTEMPT_SECONDS, wait_for_ready=True)
@@ -114,7 +116,7 @@ def _tell(address: str, interval: float) -> Iterator[status_pb2.Status]:
 
 
 def _read_final(directory: RunDirectory) -> status_pb2.Status | None:
-    """The final status of a run that has ended; None until then."""
+    """Return the final status of a run that has ended; None until then."""
     if not directory.result.exists():
         return None
     try:
@@ -125,7 +127,7 @@ def _read_final(directory: RunDirectory) -> status_pb2.Status | None:
 
 
 def _read_address(file: Path) -> str:
-    """The address in the file; empty where there is none."""
+    """Return the address in the file; empty where there is none."""
     try:
         return file.read_text().strip()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Whether a watcher should be told a status at once. Pure."""
+"""Decides whether a watcher is told a status at once. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ FINAL = (status_pb2.STATE_SUCCEEDED, status_pb2.STATE_FAILED)
 
 
 def is_final(status: status_pb2.Status) -> bool:
-    """Whether no other status will follow."""
+    """Return whether no other status will follow."""
     return status.state in FINAL
 
 
 def is_news(sent: status_pb2.Status, now: status_pb2.Status) -> bool:
-    """Whether state or plan changed, or the network's figures became stale or fresh, since the status last ``sent``.
+    """Return whether state or plan changed, or the network's figures became stale or fresh, since ``sent``.
 
     Everything else, such as the reason why a plan was kept, waits for the watcher's interval.
     """

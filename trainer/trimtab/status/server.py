@@ -58,13 +58,13 @@ class TrainerStatus:
     async def GetStatus(  # noqa: N802 - the contract's name
         self, request: status_pb2.GetStatusRequest, context: Context
     ) -> status_pb2.Status:
-        """The status now."""
+        """Return the status now."""
         return self._status
 
     async def WatchStatus(  # noqa: N802
         self, request: status_pb2.WatchStatusRequest, context: Context
     ) -> AsyncIterator[status_pb2.Status]:
-        """The status now, every ``interval_seconds``, and at each change (`is_news`); ends after a final one."""
+        """Yield the status now, every ``interval_seconds``, and at each change (`is_news`); end after a final one."""
         interval = request.interval_seconds or DEFAULT_INTERVAL
         sent, sent_at = self._status, self._now()
         yield sent
@@ -132,7 +132,7 @@ async def serve(directory: RunDirectory, job: Path, monitor: str | None, address
 
 
 def _signalled() -> asyncio.Event:
-    """An event that SIGINT or SIGTERM sets."""
+    """Return an event that SIGINT or SIGTERM sets."""
     event = asyncio.Event()
     loop = asyncio.get_running_loop()
     for each in (signal.SIGINT, signal.SIGTERM):

@@ -49,7 +49,7 @@ class StatusReader:
         self._recent: deque[Step] = deque(maxlen=NUM_RECENT)
 
     def read(self) -> status_pb2.Status:
-        """The status now."""
+        """Return the status now."""
         end = self._end()  # read before the steps: no step follows it, so the final status holds the last step
         for line in self._decisions.new_lines():
             if line["record"] == "decision":
@@ -85,7 +85,7 @@ class StatusReader:
         return status
 
     def _keep_reason(self, adopted: dict[str, Any], reason: str) -> None:
-        """The first decision of a version adopted the plan; later ones kept it."""
+        """Keep the reason for a version's plan: its first decision adopted the plan; later ones kept it."""
         if not self._reasons or self._reasons[-1][0]["version"] != adopted["version"]:
             self._reasons.append((adopted, reason))
 
@@ -110,7 +110,7 @@ class StatusReader:
         return status_pb2.STATE_RUNNING, "" if straggler is None else str(straggler)
 
     def _end(self) -> tuple[status_pb2.State, str] | None:
-        """How the run ended, once its launcher has written it down."""
+        """Return how the run ended, once its launcher has written it down."""
         try:
             result = read_json(self._directory.result)
         except (OSError, UserError):  # not there, or being written
@@ -131,7 +131,7 @@ class StatusReader:
         status.plan.CopyFrom(self._plan(step))
 
     def _plan(self, step: Step) -> status_pb2.Plan:
-        """The plan in force. What a metrics line leaves out comes from the decision that adopted the plan."""
+        """Return the plan in force; what a metrics line leaves out comes from the decision that adopted the plan."""
         plan = Plan.parse(step.plan)
         told = status_pb2.Plan(
             version=step.plan_version,

@@ -1,4 +1,4 @@
-"""``trimtab bench collectives``: does the cost model predict which collective is fastest?
+"""``trimtab bench collectives``: whether the cost model predicts which collective is fastest.
 
 The model is calibrated on four cells (latency, bandwidth, ratio) and predicts the others. A cell whose two fastest
 collectives are within a tenth of each other is not counted.
@@ -79,7 +79,7 @@ class Cell:
 
     @property
     def key(self) -> tuple[int, str, str, str]:
-        """What names the cell."""
+        """The name of the cell."""
         return (self.num_ranks, self.latency, self.bandwidth, self.ratio)
 
     @property
@@ -89,7 +89,7 @@ class Cell:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the two fastest differ by more than a tenth."""
+        """True if the two fastest differ by more than a tenth."""
         first, second = sorted(self.measured.values())[:2]
         return second > CLEAR_MARGIN * first
 
@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_grid(args: argparse.Namespace) -> int:
-    """Every cell; the model learns from four of them, and is judged by the rest."""
+    """Measure every cell; the model learns from four of them, and is judged by the rest."""
     networks = [(num_ranks, *network) for num_ranks, some in NETWORKS.items() for network in some]
     names = ALL_COLLECTIVES if args.all else COLLECTIVES
     ratios = [ALL_RATIOS[num_ranks] if args.all else RATIOS for num_ranks, *_ in networks]
@@ -210,7 +210,7 @@ def _measure(
     ratios: Sequence[tuple[str, ...]],
     names: tuple[str, ...],
 ) -> list[ExchangeTimes] | None:
-    """The times of each network, at its ratios. None where some are left to the next run, which stderr is told."""
+    """Return the times of each network, at its ratios; None where some are left to the next run, as stderr says."""
     from trimtab.evaluation.bench.exchange_times import Measurement, measure
 
     wanted = [
@@ -225,7 +225,7 @@ def _measure(
 
 
 def _learn(model: Overheads, cell: Cell, collective: str, seconds: float, times: int) -> None:
-    """As in training, where each exchange is an observation: of many the model takes the median, and trusts it more."""
+    """Teach the model as in training, where each exchange is an observation: it trusts the median of many the more."""
     for _ in range(times):
         model.observe(collective, _cost(cell, collective), *_alpha_beta(cell), seconds)
 

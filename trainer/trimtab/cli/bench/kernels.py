@@ -46,7 +46,7 @@ class Measured:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `trimtab bench kernels`."""
+    """Add the arguments of `trimtab bench kernels`."""
     parser.add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu", help="one core, or the first GPU (default: cpu)"
     )

@@ -1,1 +1,1 @@
-"""What the benches run on every host: whole steps, single collectives."""
+"""The benches' work on every host: whole steps, single collectives."""

@@ -120,7 +120,7 @@ def _floor(start: Start, grad: torch.Tensor, repeats: int) -> float:
 
 
 def _slowest(times: list[list[float]]) -> list[list[float]]:
-    """The most that any rank took, of each; gathered once, since that takes as long as an exchange."""
+    """Return the most that any rank took, of each; gathered once, since that takes as long as an exchange."""
     most = torch.tensor(times, dtype=torch.float64)
     dist.all_reduce(most, op=dist.ReduceOp.MAX)
     taken: list[list[float]] = most.tolist()

@@ -1,4 +1,4 @@
-"""How long exchanges take on emulated networks, one network after another; a file keeps each as soon as it is measured.
+"""Times of exchanges on emulated networks, one network after another; a file keeps each as soon as it is measured.
 
 A line of the file is what one network took, and what was measured there. A bench that is stopped goes on behind the
 last line.
@@ -37,7 +37,7 @@ START_SECONDS, MORE_SECONDS, SLOWNESS = 90.0, 0.5, 2.0
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is to be measured on one network, as JSON data: each field is one of a line."""
+    """A measurement to make on one network, as JSON data: each field is one of a line."""
 
     ranks: int
     latency: str
@@ -49,12 +49,12 @@ class Measurement:
 
     @property
     def network(self) -> Network:
-        """What tells one network from another."""
+        """The key that tells one network from another."""
         return (self.ranks, self.latency, self.bandwidth)
 
     @property
     def most_seconds(self) -> float:
-        """When to give up, by the closed forms."""
+        """Seconds after which to give up, by the closed forms."""
         alpha, beta = parse_duration(self.latency), 1 / parse_bandwidth(self.bandwidth)
         exchanges = [
             collective_cost(collective, self.elements * BYTES_PER_ELEMENT, float(ratio), self.ranks)
@@ -79,7 +79,7 @@ class ExchangeTimes:
 
     @classmethod
     def from_json(cls, data: dict[str, Any], wanted: Measurement) -> ExchangeTimes:
-        """What a line tells of each plan that is wanted. Raises KeyError and `WrongFieldError`."""
+        """Parse a line's times of each plan that is wanted. Raise KeyError or `WrongFieldError`."""
         plans = mapping(data, "plans")
         names = [f"{ratio}/{collective}" for ratio in wanted.ratios for collective in wanted.collectives]
         told = {name: mapping(plans, name) for name in names}
@@ -90,10 +90,18 @@ class ExchangeTimes:
 
 
 def measure(wanted: Sequence[Measurement], out: Path | None, most: int | None) -> list[ExchangeTimes]:
-    """The times of each network, in order, up to the first that is not measured yet: ``most`` are measured now.
+    """Return the times of each network, in order, up to the first that is not measured yet.
 
     What the file ``out`` holds is not measured again; each network is added to it when it is done. stderr tells how far
-    it is. Raises `UserError`, also where the file holds what is not wanted.
+    it is.
+
+    Args:
+        wanted: What to measure.
+        out: Where times are kept.
+        most: How many networks to measure now; None: all.
+
+    Raises:
+        UserError: A rank fails, or the file holds what is not wanted.
     """
     kept = _read(out, wanted) if out is not None else {}
     missing = [each for each in wanted if each.network not in kept]
@@ -132,7 +140,7 @@ def _seconds(data: dict[str, Any], name: str) -> float:
 
 
 def _line(wanted: Measurement) -> dict[str, Any]:
-    """What a line says of how it was measured."""
+    """Return what a line says of how it was measured."""
     return {
         "format": FORMAT,
         "ranks": wanted.ranks,
@@ -144,9 +152,10 @@ def _line(wanted: Measurement) -> dict[str, Any]:
 
 
 def _read(path: Path, wanted: Sequence[Measurement]) -> dict[Network, ExchangeTimes]:
-    """What a file holds, by network; it is made where there is none.
+    """Read a file's times, by network; the file is made where there is none.
 
-    Raises `UserError` that names the line and the first field that does not fit.
+    Raises:
+        UserError: Names the line and the first field that does not fit.
     """
     try:
         with path.open("a+b") as file:  # before anything is measured that could not be kept
@@ -173,7 +182,7 @@ def _read(path: Path, wanted: Sequence[Measurement]) -> dict[Network, ExchangeTi
 
 
 def _fitting(data: dict[str, Any], wanted: Sequence[Measurement]) -> Measurement:
-    """What a line holds, of what is wanted. Raises KeyError and `WrongFieldError`."""
+    """Return the wanted measurement that a line holds. Raise KeyError or `WrongFieldError`."""
     if data["format"] != FORMAT:
         raise WrongFieldError("format", data["format"], f"this version reads format {FORMAT}")
     network = (whole(data, "ranks"), text(data, "latency"), text(data, "bandwidth"))

@@ -24,10 +24,13 @@ MASTER_PORT = 29400
 
 
 def run_on_hosts(network: Network, num_hosts: int, module: str, arguments: Sequence[str], timeout: float) -> Any:
-    """The JSON that rank 0 of ``python -m module arguments`` printed last, run on ``num_hosts`` hosts of ``network``.
+    """Run ``python -m module arguments`` on hosts of ``network``; return the JSON that rank 0 printed last.
 
-    Says on stderr where the relay was late, so that times are not to be trusted. Raises `UserError` where the emulator
-    cannot work here, a rank fails (with its last line) or ``timeout`` seconds are over, and `Interrupted`.
+    Says on stderr where the relay was late, so that times are not to be trusted.
+
+    Raises:
+        UserError: The emulator cannot work here, a rank fails (with its last line), or ``timeout`` seconds are over.
+        Interrupted: A signal came.
     """
     reason = available()
     if reason is not None:

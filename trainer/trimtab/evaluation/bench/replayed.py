@@ -32,7 +32,7 @@ class Sleeper:
         self._owed = 0.0
 
     def sleep(self, seconds: float) -> None:
-        """As long as a layer takes."""
+        """Sleep for as long as a layer takes."""
         self._owed += seconds
         if self._owed > 0:
             began = time.perf_counter()
@@ -66,7 +66,7 @@ class ReplayedLayer(nn.Module):
         self.gradients = [torch.randn(size, generator=draws) for size in times.sizes]
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The inputs, after a while."""
+        """Return the inputs, after a while."""
         made: Tensor = _Layer.apply(inputs, self, *self.parameters())
         return made
 
@@ -80,7 +80,7 @@ class Replayed(nn.Sequential):
 
 
 def record(network: nn.Module, images: Tensor, labels: Tensor, steps: int = 5) -> list[LayerTimes]:
-    """What each layer with parameters takes, in forward order: the shortest of some steps.
+    """Return what each layer with parameters takes, in forward order: the shortest of some steps.
 
     Layers without parameters count to the next one, forward and backward.
     """

@@ -71,7 +71,7 @@ def _resnet(batch_size: int) -> tuple[Callable[[], nn.Module], Loss]:
 
 
 def _replayed(batch_size: int) -> tuple[Callable[[], nn.Module], Loss]:
-    """The same as rank 0 records it, while the others wait: layers then take as long as they took alone."""
+    """Make the model as rank 0 records it, while the others wait: layers then take as long as they took alone."""
     images, labels = torch.randn(batch_size, 3, IMAGE_SIDE, IMAGE_SIDE), torch.zeros(batch_size, dtype=torch.long)
     times = [record(resnet18(), images, labels) if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(times)
@@ -85,7 +85,7 @@ def _plan(text: str, network: nn.Module) -> Plan:
 
 
 def seconds_a_step(step: Callable[[], None], num_steps: int, steps_a_round: int = 1) -> float:
-    """The median over as many whole rounds as ``num_steps`` need: of local steps all but a round's last are short."""
+    """Return the median over the whole rounds that ``num_steps`` need: local steps but a round's last are short."""
     times = []
     for _ in range(ceil(num_steps / steps_a_round)):
         began = time.perf_counter()

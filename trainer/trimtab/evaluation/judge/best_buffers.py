@@ -1,4 +1,4 @@
-"""In which buffers, and when sent, a static plan's steps are the shortest: by the timeline that all planners share.
+"""Finds the buffers and the schedule of a static plan's shortest steps, by the timeline that all planners share.
 
 The judge's simulator adds up a step's parts, so that there every fusion plan and schedule is alike. Real runs are not.
 """
@@ -53,7 +53,7 @@ def best_buffers(plan: Plan, cluster: SimulatedCluster) -> Plan:
 
 
 def _even_profile(plan: Plan, cluster: SimulatedCluster) -> Profile:
-    """Of a model whose tensors, each a module, take as long to compute as they are large."""
+    """Make the profile of a model whose tensors, each a module, take as long to compute as they are large."""
     num_elements, sizes = cluster.num_elements, cluster.tensor_sizes
     seconds = [cluster.compute_seconds * size / num_elements for size in sizes]
     modules = [

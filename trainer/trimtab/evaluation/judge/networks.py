@@ -18,7 +18,7 @@ _REPEATING = {"demo"}
 
 
 def networks(seed: int) -> dict[str, Network]:
-    """By name; the one that is random is drawn by ``seed``."""
+    """Return the networks by name; the one that is random is drawn by ``seed``."""
     known = {
         name: Network(tuple(_phase(*each.split()) for each in phases), repeat=name in _REPEATING)
         for name, phases in _PHASES.items()

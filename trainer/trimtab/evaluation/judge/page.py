@@ -20,7 +20,7 @@ _SIZE = (1000, 320)
 
 
 def render(cells: list[Cell]) -> str:
-    """The page as HTML text."""
+    """Return the page as HTML text."""
     return document(
         "The judge",
         [
@@ -67,7 +67,7 @@ def _point(measured: Measured) -> tuple[float, float] | None:
 
 
 def _regret(cells: list[Cell], point: Callable[[Cell], tuple[float, float] | None]) -> str:
-    """The best static plan's seconds across, adaptive's over it upwards."""
+    """Draw the best static plan's seconds across, adaptive's over it upwards."""
     points = [(cell, found) for cell in cells if (found := point(cell)) is not None]
     if not points:
         return ""
@@ -96,7 +96,7 @@ def _told(arrival: Arrival) -> str:
 
 
 def _times(cells: list[Cell], times: Callable[[Cell], dict[str, Arrival]]) -> str:
-    """A table for each cell, folded: every plan's time."""
+    """Make a table for each cell, folded: every plan's time."""
     return "".join(
         f"<details><summary>{escape(cell.name)}</summary><table>"
         + "".join(

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from itertools import accumulate, pairwise
 from math import exp, inf, log
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from trimtab_api.catalogue import Cost
 from trimtab_api.errors import UserError
 
-from trimtab.plan.plan import Plan
+from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.run_files.reader import Run
 
 Losses = tuple[tuple[int, float], ...]
 """(step, held-out loss), in order."""
@@ -42,6 +46,8 @@ PLANS = (
     ),
 )
 """What is recorded of each workload."""
+_FUSION = FusionPlan(planner="single")
+_MILLION = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ class Recorded:
         return max(self._rows)
 
     def knows(self, plan: Plan) -> bool:
-        """Whether a plan's progress was recorded, or lies between what was."""
+        """Return whether a plan's progress was recorded, or lies between what was."""
         is_like_recorded = plan.is_dense or plan.collective == "all-gather"
         return is_like_recorded and plan.wire == self._dense_plan.wire and plan.local_steps <= self.most_local_steps
 
@@ -116,7 +122,7 @@ class Recorded:
         return [0.0, *accumulate(self._dense_lengths[:-1])]
 
     def _ends(self, losses: Losses) -> list[float]:
-        """The step at which each stage ended; what the run did not finish goes on as slowly as it had gone."""
+        """Return the step at which each stage ended; what the run did not finish goes on as slowly as it had gone."""
         best, dense = _running_least(losses), self._dense_lengths
         ends: list[float] = []
         above, slowness = best[0][1], 1.0
@@ -154,7 +160,7 @@ class Recorded:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Inverse of `from_json`."""
+        """Return plain data, which `from_json` reads."""
         return {
             "target_loss": self.target_loss,
             "num_elements": self.num_elements,
@@ -164,7 +170,7 @@ class Recorded:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Recorded:
-        """From a file's contents."""
+        """Parse a file's contents."""
         curves = {
             Plan.parse(name): tuple((int(step), float(loss)) for step, loss in losses)
             for name, losses in data["curves"].items()
@@ -173,7 +179,7 @@ class Recorded:
 
 
 def load(workload: str, own: Path) -> Recorded:
-    """A workload's record: one made here, ``own``, or else the one that ships. Raises `UserError` without either."""
+    """Load a workload's record: one made here, ``own``, or the one that ships. Raise `UserError` without either."""
     shipped = files("trimtab.evaluation.judge").joinpath("curves", f"{workload}.json")
     file = own if own.exists() else shipped
     if not file.is_file():
@@ -190,10 +196,29 @@ def _running_least(losses: Losses) -> Losses:
 
 
 def _interpolated(known: dict[float, float] | dict[int, float], where: float) -> float:
-    """In the logarithms of both; beyond the ends the last slope goes on."""
+    """Interpolate in the logarithms of both; beyond the ends the last slope goes on."""
     if len(known) == 1:
         return next(iter(known.values()))
     (low, at_low), (high, at_high) = next(
         (pair for pair in pairwise(sorted(known.items())) if where <= pair[1][0]), sorted(known.items())[-2:]
     )
     return exp(log(at_low) + log(where / low) / log(high / low) * log(at_high / at_low))
+
+
+def recorded_of(runs: Sequence[Run], target_loss: float) -> Recorded:
+    """Return the curves of all runs; the first is dense's, whose bytes tell how large the model is."""
+    dense = runs[0]
+    job = dense.job["spec"]
+    num_ranks = job["workers"] * job.get("processesPerWorker", 1)
+    sent = median(step.num_bytes for step in dense.training_steps)
+    one_element = sum(Plan.parse("dense", _FUSION).buffer_costs(_MILLION, num_ranks), Cost(0, 0)).bytes / _MILLION
+    return Recorded(
+        target_loss=target_loss,
+        num_elements=round(sent / one_element),
+        # Of the run that other work on the machine disturbed least.
+        compute_seconds=min(median(step.compute_seconds for step in run.training_steps) for run in runs),
+        curves={
+            Plan.parse(run.name, _FUSION): tuple((each.step, each.values["loss"]) for each in run.evaluations)
+            for run in runs
+        },
+    )

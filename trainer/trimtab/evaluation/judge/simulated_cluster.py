@@ -74,22 +74,26 @@ class SimulatedCluster:
 
     @property
     def num_elements(self) -> int:
+        """Elements of the model."""
         return sum(self.tensor_sizes)
 
     def network(self, now: float) -> Phase:
+        """Return the network at a moment, in seconds."""
         return self.phases[bisect_right(self.phases, now, key=lambda phase: phase.start) - 1]
 
     def sync_seconds(self, plan: Plan, phase: Phase) -> float:
+        """Return the seconds of a plan's exchange in a phase of the network."""
         cost = _closed_form(plan, self.num_elements, self.num_ranks)
         a, o, e, g, w = self.overheads[plan.collective]
         return a * cost.messages * phase.latency + o * cost.messages + (e / phase.bandwidth + g) * cost.bytes + w
 
     def evaluating_seconds(self, first_step: int, num_steps: int) -> float:
-        """What rank 0's evaluations take in so many steps."""
+        """Return the seconds that rank 0's evaluations take in so many steps."""
         before, after = (step // _STEPS_BETWEEN_EVALUATIONS for step in (first_step, first_step + num_steps))
         return self.evaluation_seconds * (after - before)
 
     def compress_seconds(self, plan: Plan) -> float:
+        """Return the seconds of a plan's compression."""
         if plan.is_dense:
             return 0.0
         arriving = plan.ratio * (1 if plan.shares_indices else self.num_ranks)
@@ -97,6 +101,7 @@ class SimulatedCluster:
         return self.num_elements * self.select_seconds_per_element * passes
 
     def steady_gain(self, plan: Plan) -> float:
+        """Return the gain of a plan once its residual keeps its size."""
         if plan.is_dense:
             return 1.0
         return plan.ratio / (plan.ratio + self.prior_half_gain_ratio[family(plan)])
@@ -108,5 +113,5 @@ def _closed_form(plan: Plan, num_elements: int, num_ranks: int) -> Cost:
 
 
 def family(plan: Plan) -> str:
-    """What plans have in common whose gains and staleness are alike: "all" (all-gather), "artopk" or "dense"."""
+    """Return what plans of like gains and staleness have in common: "all" (all-gather), "artopk" or "dense"."""
     return plan.collective.split("-")[0]

@@ -33,7 +33,7 @@ _DRIFT_SECONDS = 5.0
 
 @dataclass
 class Outcome:
-    """How a run went."""
+    """The end of a run."""
 
     seconds: float
     exploration_seconds: float
@@ -80,7 +80,7 @@ class SimulatedRun:
         return Outcome(self.now, self.exploration_seconds, self.num_changes, self.log)
 
     def advance(self) -> None:
-        """One turn of the loop: monitor, controller, step."""
+        """Run one turn of the loop: monitor, controller, step."""
         if self._is_steered:
             self._monitor.advance(self.now)
             action, self._waiting = self._waiting or self._ask(), None
@@ -99,7 +99,7 @@ class SimulatedRun:
                 self.controller.observe_step(report, self.now)
 
     def _ask(self) -> Action:
-        """What the controller wants, between two steps."""
+        """Return what the controller wants, between two steps."""
         steps_left_in_epoch = self.cluster.steps_per_epoch - self.step % self.cluster.steps_per_epoch
         action = self.controller.next_action(self.now, steps_left_in_epoch)
         self.num_changes += isinstance(action, SwitchPlan)
@@ -107,7 +107,7 @@ class SimulatedRun:
         return action
 
     def _step_of(self, plan: Plan) -> StepReport:
-        """A step that is exchanged by itself."""
+        """Take a step that is exchanged by itself."""
         gain, self._residual = self._error_feedback(plan, self._residual)
         report = self._measure(plan, gain)
         loss = self._take_step(plan)
@@ -145,14 +145,14 @@ class SimulatedRun:
         return replace(report, loss=fmean(told) if told else None)
 
     def _take_step(self, plan: Plan) -> float | None:
-        """The model after one more step, and the mean over ranks of its batches' losses, where it tells them."""
+        """Advance the model by a step; return the mean over ranks of its batches' losses, where they are told."""
         self.step += 1
         loss = self._loss(self.cluster.loss) if self._is_steered and self.cluster.loss is not None else None
         self._progress(plan)
         return loss
 
     def _change_source(self, plan: Plan) -> None:
-        """What ranks exchange once where updates give way to gradients."""
+        """Exchange what ranks exchange once where updates give way to gradients."""
         last = self._last_plan
         if last is None or not last.local_steps or plan.local_steps:
             return
@@ -162,7 +162,7 @@ class SimulatedRun:
         )
 
     def _loss(self, curve: Callable[[float], float]) -> float:
-        """The mean over ranks of the next batches' losses."""
+        """Return the mean over ranks of the next batches' losses."""
         cluster, rng = self.cluster, self._loss_rng
         true = curve(max(0.0, self.progress - self._behind))
         off = [rng.gauss(0, 1) + (3 if rng.random() < 1 / 30 else 0) for _ in range(cluster.num_ranks)]
@@ -205,7 +205,7 @@ class SimulatedRun:
         return slowness * exp(self._rng.gauss(0, self.cluster.noise))
 
     def _arrivals(self, plan: Plan, slowness: float) -> tuple[float, ...]:
-        """For how long each rank computes until it comes to the next exchange."""
+        """Return how long each rank computes until it comes to the next exchange, in seconds."""
         cluster, num_steps = self.cluster, max(1, plan.local_steps)
         compute = cluster.compute_seconds * self._noisy(slowness) * (2.0 if self.step == 0 else 1.0)
         evaluating = slowness * cluster.evaluating_seconds(self.step, num_steps)
@@ -213,12 +213,12 @@ class SimulatedRun:
         return tuple(compute * steps + (evaluating if rank == 0 else 0.0) for rank, steps in enumerate(ranks))
 
     def _steps_of_a_rank(self, count: int) -> float:
-        """How many mean steps a rank could compute in the time that so many take it."""
+        """Return how many mean steps a rank could compute in the time that so many take it."""
         jitter = self.cluster.jitter
         return sum(exp(self._ranks_rng.gauss(0, jitter)) for _ in range(count)) if jitter else float(count)
 
     def _exchange_seconds(self, plan: Plan, slowness: float) -> tuple[float, float]:
-        """Of compressing, and of the collective, on the network of this moment."""
+        """Return the seconds of compressing, and of the collective, on the network of this moment."""
         cluster = self.cluster
         compress = cluster.compress_seconds(plan) * self._noisy(slowness)
         sync = cluster.sync_seconds(plan, cluster.network(self.now)) * self._noisy(slowness)
@@ -279,5 +279,5 @@ class SimulatedRun:
 
 
 def static(plan: Plan) -> ControllerSettings:
-    """Settings that never change the plan."""
+    """Return settings that never change the plan."""
     return ControllerSettings(policy="static", static_plan=plan)

@@ -44,7 +44,7 @@ LEFT_OUT = (
 
 
 def grid() -> list[Plan]:
-    """Static plans: gradients at five ratios, updates of 1, 4 and 16 local steps at three; whole ones by three ways."""
+    """Return static plans: gradients at five ratios, updates of 1, 4 and 16 local steps at three, and dense ones."""
     whole = [replace(dense_plan(_SINGLE), collective=name) for name in DENSE_COLLECTIVES]
 
     def sparse(ratio: float) -> Plan:
@@ -70,7 +70,7 @@ class SimulatedCell:
     """The first of them that sends gradients, in the buffers and by the schedule that suit it best."""
 
     def first(self, count: int, *, besides: str) -> list[str]:
-        """The fastest static plans but for ``besides``, one of each ratio and source, however it is summed."""
+        """Return the fastest static plans but for ``besides``, one of each ratio and source, however it is summed."""
         kinds: dict[tuple[float, str], str] = {}
         for name in self.static:
             plan = Plan.parse(name)
@@ -79,7 +79,7 @@ class SimulatedCell:
 
 
 def simulate(workload: Workload, network: Network, recorded: Recorded) -> SimulatedCell:
-    """All plans of the grid, and the controller free to choose among what is recorded."""
+    """Simulate all plans of the grid, and the controller free to choose among what is recorded."""
     cluster = cluster_of(workload, network, recorded)
 
     def seconds(settings: ControllerSettings, seed: int) -> float:
@@ -95,7 +95,7 @@ def simulate(workload: Workload, network: Network, recorded: Recorded) -> Simula
 
 
 def settings_of(workload: Workload, recorded: Recorded) -> ControllerSettings:
-    """What `trimtab.attach` gives the controller, but for collectives and sources that no curve was recorded of."""
+    """Return the settings of `trimtab.attach`, without collectives and sources that no curve was recorded of."""
     most = min(LocalSteps().max, recorded.most_local_steps)
     updates = sources_by_default(workload.optimizer, most) if most else ()
     return ControllerSettings(
@@ -104,7 +104,7 @@ def settings_of(workload: Workload, recorded: Recorded) -> ControllerSettings:
 
 
 def cluster_of(workload: Workload, network: Network, recorded: Recorded) -> SimulatedCluster:
-    """A machine like the one where the curves were recorded, on a network; what software adds is drawn by its name."""
+    """Make a machine like that of the curves, on a network; the overheads of software are drawn by its name."""
     rng = random.Random(f"judge {workload.name}")
     tensors = 20
     return SimulatedCluster(

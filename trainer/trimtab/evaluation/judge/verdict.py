@@ -1,4 +1,4 @@
-"""What the judge found in each cell of its matrix, as a table's figures and as ``judge.json``."""
+"""The judge's findings in each cell of its matrix, as a table's figures and as ``judge.json``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimtab.plan.plan import Plan, dense_plan
 
 @dataclass(frozen=True)
 class Measured:
-    """What real runs of one cell took."""
+    """The times of one cell's real runs."""
 
     arrivals: dict[str, list[Arrival]] = field(default_factory=dict)
     """Of each run, by plan. Empty where none ran."""
@@ -27,7 +27,7 @@ class Measured:
         return {name: median(each.seconds for each in times) for name, times in self.arrivals.items()}
 
     def is_bound(self, *names: str) -> bool:
-        """Whether the best of these plans may have needed longer than its median says, for its runs were given up."""
+        """Return whether the best of these plans may have needed longer than its median, as runs were given up."""
         runs = self.arrivals.get(self._first_of(names) or "", [])
         middle = median_high(each.seconds for each in runs) if runs else 0.0
         return any(each.was_given_up and each.seconds <= middle for each in runs)
@@ -45,7 +45,7 @@ class Measured:
         return times.get(ADAPTIVE, inf) / times[first]
 
     def _first_of(self, names: Sequence[str]) -> str | None:
-        """Of the plans that ran, the one whose median is the shortest."""
+        """Return the plan whose median is the shortest, of those that ran."""
         times = self.medians
         return min((name for name in names if name in times), key=lambda name: times[name], default=None)
 
@@ -55,7 +55,7 @@ class Measured:
         return self.over(self.best) if self.best else None
 
     def to_json(self, prefix: str) -> dict[str, Any]:
-        """Plain data; what was not reached is null."""
+        """Return plain data; what was not reached is null."""
         return {
             prefix: {name: [each.to_json() for each in times] for name, times in self.arrivals.items()},
             f"{prefix}_given_up": [name for name in self.arrivals if self.is_bound(name)],
@@ -74,7 +74,7 @@ class Cell:
     simulated: SimulatedCell
     measured: Measured = Measured()
     evened: Measured = Measured()
-    """The same, had every step computed equally long (`trimtab.evaluation.judge.even_computing`)."""
+    """The same, had every step computed equally long (`trimtab.evaluation.judge.arrival`)."""
 
     @property
     def name(self) -> str:
@@ -102,7 +102,7 @@ class Cell:
         return self.simulated.adaptive / self.simulated.static[self.dense]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; what was not reached is null."""
+        """Return plain data; what was not reached is null."""
         return {
             "workload": self.workload,
             "network": self.network,

@@ -1,1 +1,1 @@
-"""What a launcher tells a trainer process by environment variables, and the secret by which ranks know each other."""
+"""The environment variables by which launchers and trainers talk, and the secret by which ranks know each other."""

@@ -14,7 +14,7 @@ from trimtab_api.errors import UserError
 
 @dataclass(frozen=True)
 class LaunchEnvironment:
-    """What one trainer process is told about the job it belongs to."""
+    """One trainer process's knowledge of the job that it belongs to."""
 
     rank: int
     num_ranks: int
@@ -38,9 +38,10 @@ class LaunchEnvironment:
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> LaunchEnvironment | None:
-        """What the launcher said, or None where none of ours did (no ``TRIMTAB_MONITOR``).
+        """Read what the launcher has set; None where no launcher of ours did (no ``TRIMTAB_MONITOR``).
 
-        Raises `UserError` naming the variable that is missing or not a number.
+        Raises:
+            UserError: Names the variable that is missing or not a number.
         """
         if "TRIMTAB_MONITOR" not in environ:
             return None
@@ -60,7 +61,7 @@ class LaunchEnvironment:
         )
 
     def variables(self) -> dict[str, str]:
-        """Inverse of `read`."""
+        """Return the variables that `read` reads."""
         return {
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.num_ranks),  # for scripts and frameworks, some of which remove it: Lightning does

@@ -1,4 +1,4 @@
-"""What launchers other than ours tell a process of its place among the ranks, by the variables that each of them sets.
+"""The place of a process among the ranks, by the variables that each launcher other than ours sets.
 
 torchrun (and whatever sets its variables: ``accelerate launch``, Lightning, a script by hand), Slurm's ``srun``,
 OpenMPI's ``mpirun``, and the ``mpiexec`` of MPICH and Intel MPI.
@@ -119,7 +119,7 @@ def describe_choice(environ: Mapping[str, str]) -> str | None:
 
 
 def _that_say(environ: Mapping[str, str]) -> list[_Launcher]:
-    """The launchers that say how many ranks there are, the innermost first."""
+    """Return the launchers that say how many ranks there are, the innermost first."""
     saying = [each for each in _LAUNCHERS if environ.get(each.size)]
     srun, mpiexec = (next(each for each in _LAUNCHERS if each.name == name) for name in ("srun", "mpiexec"))
     same = all(environ.get(getattr(srun, name)) == environ.get(getattr(mpiexec, name)) for name in ("rank", "size"))
@@ -165,7 +165,7 @@ def torchrun_job(environ: Mapping[str, str]) -> str:
 
 
 def first_of_hostlist(nodes: str) -> str:
-    """The first host of Slurm's short form: ``node[07-09,12],gpu1`` begins with ``node07``."""
+    """Return the first host of Slurm's short form: ``node[07-09,12],gpu1`` begins with ``node07``."""
     head = re.match(r"[^,\[]*(\[[^\]]*\])?[^,\[]*", nodes)
     assert head is not None, "every part of it may be empty"
     return re.sub(r"\[([^,\-\]]*)[^\]]*\]", r"\1", head[0])

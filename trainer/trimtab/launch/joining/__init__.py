@@ -1,1 +1,1 @@
-"""How a process joins its job: told by ``trimtab run`` or its pod, or started by a launcher that knows no jobs."""
+"""Joins a process to its job, started by ``trimtab run``, by its pod, or by a launcher that knows no jobs."""

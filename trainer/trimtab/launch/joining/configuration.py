@@ -1,4 +1,4 @@
-"""What a script that another launcher started trains by: a TrainingJob's file, or the defaults.
+"""The job of a script that another launcher started: a TrainingJob's file, or the defaults.
 
 The file's fields for a cluster or for ``trimtab run`` (how many workers, what they run, restarts, deadlines) are the
 launcher's business here; what counts is how gradients cross the network, how it is measured, the seed and the target.
@@ -24,7 +24,7 @@ _LONGEST_NAME = 52
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a script gives to `trimtab.attach`; an environment variable stands in for each that it leaves out."""
+    """The script's arguments to `trimtab.attach`; an environment variable stands in for each that it leaves out."""
 
     job: Path | None = None
     """``TRIMTAB_JOB``."""
@@ -37,7 +37,7 @@ class Configuration:
     def of(
         cls, job: str | Path | None, plan: str | None, run_directory: str | Path | None, environ: Mapping[str, str]
     ) -> Configuration:
-        """What the script says, and else the environment. Raises `UserError` for what is no text and no path."""
+        """Take what the script says, and else the environment. Raise `UserError` for what is no text and no path."""
         if plan is not None and not isinstance(plan, str):
             raise UserError("is a plan's name, such as '0.01/all-gather'", field="plan", value=repr(plan))
         for field, path in (("job", job), ("run_directory", run_directory)):
@@ -51,26 +51,27 @@ class Configuration:
         )
 
     def load(self) -> TrainingJob:
-        """The job, under the plan. Raises `UserError`."""
+        """Load the job, under the plan. Raise `UserError`."""
         job = _default_job() if self.job is None else load_training_job(self.job)
         if self.plan is None:
             return job
         return with_plan(job, parse_plan(self.plan, "plan"))
 
     def check(self) -> None:
-        """One process trains by none of it, but a mistake in it shows there already. Raises `UserError`."""
+        """Raise `UserError` for a mistake that one process alone, which trains by none of it, would not notice."""
         if self.job is not None or self.plan is not None:
             self.load()
 
     def directory(self, job: TrainingJob) -> Path:
-        """Where the run is recorded."""
+        """Return where the run is recorded."""
         return self.run_directory or Path("runs") / job.metadata.name
 
 
 def with_ranks(job: TrainingJob, num_hosts: int, num_ranks: int) -> TrainingJob:
-    """The job with as many workers as hosts and the ranks of each, or with one a worker where hosts have unlike many.
+    """Return the job with as many workers as there are hosts, or one worker a rank where hosts have unlike many ranks.
 
-    Raises `UserError` where a plan of the job does not run on so many ranks.
+    Raises:
+        UserError: A plan of the job does not run on so many ranks.
     """
     workers, on_each = (num_hosts, num_ranks // num_hosts) if num_ranks % num_hosts == 0 else (num_ranks, 1)
     data = job.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -78,7 +79,7 @@ def with_ranks(job: TrainingJob, num_hosts: int, num_ranks: int) -> TrainingJob:
 
 
 def _default_job() -> TrainingJob:
-    """A job of defaults, named after the script."""
+    """Make a job of defaults, named after the script."""
     script = sys.argv[0] if sys.argv else ""
     name = re.sub(r"[^a-z0-9]+", "-", Path(script).stem.lower()).strip("-") or "training"
     if not name[0].isalpha():

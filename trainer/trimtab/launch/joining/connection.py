@@ -1,4 +1,4 @@
-"""What a process has when it has joined its job, whoever started it."""
+"""The connection of a process to its job, under any launcher."""
 
 from __future__ import annotations
 

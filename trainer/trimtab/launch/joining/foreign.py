@@ -76,7 +76,7 @@ def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> JobConn
 
 
 def _load(configuration: Configuration) -> tuple[TrainingJob | None, UserError | None]:
-    """The job, or what is wrong with it, which all ranks are told before this one gives up."""
+    """Return the job, or the mistake in it, which all ranks are told before this one gives up."""
     try:
         return configuration.load(), None
     except UserError as error:
@@ -114,14 +114,14 @@ def _agree_on_job(group: Group, job: TrainingJob | None, mistake: UserError | No
 
 
 def _what_counts(job: TrainingJob) -> dict[str, Any]:
-    """What all ranks must have read alike; what is run, and where, is the launcher's, and may differ between hosts."""
+    """Return what all ranks must have read alike; what is run, and where, may differ between hosts."""
     data = resolved(job)
     spec = {name: data["spec"].get(name) for name in ("communication", "network", "seed", "target")}
     return {"metadata": {"name": data["metadata"]["name"]}, "spec": spec}
 
 
 def _difference(one: Any, other: Any, path: str = "") -> str:
-    """The first field in which two plain values differ."""
+    """Return the first field in which two plain values differ."""
     if isinstance(one, dict) and isinstance(other, dict):
         for name in sorted(one.keys() | other.keys()):
             if one.get(name) != other.get(name):
@@ -130,7 +130,7 @@ def _difference(one: Any, other: Any, path: str = "") -> str:
 
 
 class _Host:
-    """What this rank does for its host and, as rank 0, for the run."""
+    """The duties of this rank for its host and, as rank 0, for the run."""
 
     def __init__(self, group: Group, hosts: Layout, job: TrainingJob, configuration: Configuration) -> None:
         self._group, self._hosts = group, hosts
@@ -209,7 +209,7 @@ class _Host:
 
 
 def _why_not_measured(hosts: Sequence[HostEndpoint], probe: str) -> str:
-    """Why no monitors are started, and what to do about it; empty where they are."""
+    """Return why no monitors are started, and what to do about it; empty where they are."""
     lacking = [each.address for each in hosts if not each.has_iperf3]
     if lacking and probe == "iperf3":
         return (

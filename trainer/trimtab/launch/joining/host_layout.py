@@ -26,7 +26,7 @@ _MOST_TEXT = 1024
 
 @dataclass(frozen=True)
 class HostEndpoint:
-    """What a rank tells the others of the host that it runs on."""
+    """A rank's description of the host that it runs on, for the other ranks."""
 
     host: str
     """Tells hosts apart: a machine, or a container or namespace with a network of its own."""
@@ -40,14 +40,14 @@ class HostEndpoint:
 
     @classmethod
     def of_this_rank(cls) -> HostEndpoint:
-        """This process's."""
+        """Describe the host of this process."""
         address, _ = own_address()
         (port,) = free_ports(1, address)
         return cls(host_name(), address, _device_with(address), port, shutil.which("iperf3") is not None)
 
     @classmethod
     def read(cls, text: bytes) -> HostEndpoint:
-        """From JSON of `to_json`. Raises `ValueError`."""
+        """Parse the JSON of `to_json`. Raise `ValueError`."""
         endpoint: HostEndpoint = _ENDPOINT(text)
         if (
             not 0 < endpoint.port < 1 << 16
@@ -58,7 +58,7 @@ class HostEndpoint:
         return endpoint
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return asdict(self)
 
 
@@ -96,7 +96,7 @@ class Layout:
 
 
 def layout(endpoints: Sequence[HostEndpoint], rank: int) -> Layout:
-    """From every rank's endpoint, in rank order."""
+    """Work out the job's hosts by every rank's endpoint, in rank order, as seen from ``rank``."""
     ranks_of: dict[str, list[int]] = {}
     for each, endpoint in enumerate(endpoints):
         ranks_of.setdefault(endpoint.host, []).append(each)
@@ -111,7 +111,7 @@ def layout(endpoints: Sequence[HostEndpoint], rank: int) -> Layout:
 
 
 def workers(num_ranks: int, on_each: int) -> tuple[tuple[int, ...], ...]:
-    """The ranks of each worker of a launcher of ours, which counts worker by worker."""
+    """Return the ranks of each worker of a launcher of ours, which counts worker by worker."""
     return tuple(tuple(range(first, first + on_each)) for first in range(0, num_ranks, on_each))
 
 

@@ -36,7 +36,7 @@ def join(environment: LaunchEnvironment, *, on_gpu: bool) -> JobConnection:
 
 
 def _meet(environment: LaunchEnvironment, timeout: float, recorder: Recorder, secret: bytes, *, on_gpu: bool) -> Group:
-    """All ranks, by the process group that the script has made if it has; no wait passes ``timeout`` seconds."""
+    """Join all ranks, in the process group that the script has made if any; no wait passes ``timeout`` seconds."""
     if on_gpu:
         torch.cuda.set_device(environment.local_rank)
 

@@ -56,7 +56,7 @@ def mark_unfinished(environment: LaunchEnvironment) -> Callable[[], None]:
 
 
 def mark_first_step(environment: LaunchEnvironment) -> Callable[[], None]:
-    """What takes the launcher's mark away, to be called at the first step of this rank."""
+    """Return a function that takes the launcher's mark away, to be called at this rank's first step."""
     directory = RunDirectory(environment.run_directory)
     mark = directory.before_first_step(f"rank-{environment.rank}")
 

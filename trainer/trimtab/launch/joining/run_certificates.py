@@ -15,7 +15,7 @@ from trimtab.transport.object_collectives import Read, broadcast_json, json_of
 
 @dataclass(frozen=True)
 class _Public:
-    """What rank 0 tells all: PEM."""
+    """The public parts that rank 0 sends to all ranks: PEM."""
 
     authority: str
     certificate: str

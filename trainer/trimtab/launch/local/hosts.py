@@ -24,7 +24,7 @@ MONITOR_PORT = 29400
 
 @dataclass(frozen=True)
 class Host:
-    """Where one worker runs: its address on the network that it shares with the others."""
+    """The host of one worker: its address on the network that it shares with the others."""
 
     address: str
     interface: str
@@ -41,7 +41,7 @@ class Hosts(Protocol):
     emulated: bool
 
     def command(self, worker: int, argv: Sequence[str]) -> list[str]:
-        """The command line that runs ``argv`` on that worker's host."""
+        """Return the command line that runs ``argv`` on that worker's host."""
         ...
 
     def start_schedule(self) -> None:
@@ -53,11 +53,11 @@ class Hosts(Protocol):
         ...
 
     def failure(self) -> str | None:
-        """Why the emulated network has ended; None while it runs."""
+        """Return why the emulated network has ended; None while it runs."""
         ...
 
     def relay_report(self) -> dict[str, Any] | None:
-        """What the relay says of its own delays, and whether they are ``valid``; None where nothing is emulated."""
+        """Return the relay's report on its delays, and whether they are ``valid``; None where nothing is emulated."""
         ...
 
 
@@ -138,11 +138,11 @@ class EmulatedHosts(AbstractContextManager["EmulatedHosts"]):
             file.write(json.dumps(line) + "\n")
 
     def failure(self) -> str | None:
-        """Why the relay ended; None while it answers."""
+        """Return why the relay ended; None while it answers."""
         return self.relay_report().get("error")
 
     def relay_report(self) -> dict[str, Any]:
-        """The relay's report on itself; where the relay is gone, an ``error``, and the run is not ``valid``."""
+        """Return the relay's report on itself; where the relay is gone, an ``error``, and the run is not ``valid``."""
         from trimtab_netmon.emulate import RelayError
 
         try:
@@ -153,7 +153,7 @@ class EmulatedHosts(AbstractContextManager["EmulatedHosts"]):
 
 
 def slowest(phase: Phase, num_workers: int) -> tuple[float, float]:
-    """The largest latency and the smallest bandwidth between any two workers: synchronous training waits for these."""
+    """Return the largest latency and smallest bandwidth between any two workers: synchronous steps wait for these."""
     latency, bandwidth = phase.latency, min(phase.host_bandwidth(host) for host in range(num_workers))
     for source, destination in permutations(range(num_workers), 2):
         latency = max(latency, phase.link_latency(source, destination))
@@ -167,7 +167,7 @@ def make_hosts(network: Path | None, num_workers: int, phases: Path) -> Abstract
 
 
 def why_not_emulated() -> str | None:
-    """None where networks can be emulated here; else a sentence that says what is missing, and what to do."""
+    """Return what is missing to emulate networks here, and what to do; None where they can be emulated."""
     from trimtab_netmon.emulate import available
 
     return available()

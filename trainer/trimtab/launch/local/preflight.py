@@ -62,7 +62,7 @@ def check_fields(job: TrainingJob) -> None:
 
 
 def warnings(job: TrainingJob) -> list[str]:
-    """One line for each thing that the job's file asks for and that does not happen on one machine."""
+    """Return a line for each thing that the job's file asks for and that does not happen on one machine."""
     said = []
     if job.spec.suspend:
         said.append("spec.suspend: nothing suspends a job on one machine; it runs now")
@@ -72,7 +72,7 @@ def warnings(job: TrainingJob) -> list[str]:
 
 
 def _literal_references(job: TrainingJob) -> Iterator[str]:
-    """References that stay unexpanded, as on a cluster: a variable's value may only refer to variables before it."""
+    """Find references that stay unexpanded, as on a cluster: a value may only refer to variables before it."""
     before: set[str] = set()
     for index, entry in enumerate(job.spec.trainer.get("env") or []):
         for name in unknown(str(entry.get("value") or ""), before):
@@ -85,7 +85,7 @@ def _literal_references(job: TrainingJob) -> Iterator[str]:
 
 
 def _kubernetes_objects(job: TrainingJob) -> Iterator[tuple[str, Mapping[str, Any], Collection[str]]]:
-    """Each object that Kubernetes defines: its field, its contents, and the names that it may hold."""
+    """Yield each object that Kubernetes defines: its field, its contents, and the names that it may hold."""
     template = job.spec.template
     pod = template["spec"]
     yield "metadata", job.metadata.model_dump(), known.METADATA
@@ -98,7 +98,7 @@ def _kubernetes_objects(job: TrainingJob) -> Iterator[tuple[str, Mapping[str, An
 
 
 def _placeholder_environment(job: TrainingJob, worker: int) -> LaunchEnvironment:
-    """The environment of a worker's first rank, with placeholders for addresses and ports that are not known yet."""
+    """Make the environment of a worker's first rank, with placeholders for unknown addresses and ports."""
     return rank_environment(
         job,
         worker,

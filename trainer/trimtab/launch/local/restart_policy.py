@@ -1,4 +1,4 @@
-"""Whether a run on this machine that failed starts again, and after how long a pause. Pure."""
+"""Decides whether a failed run on this machine starts again, and after how long a pause. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RestartPolicy:
 
     @property
     def last_words(self) -> str:
-        """Why there is no further restart, for the message; empty where none was."""
+        """The reason why there is no further restart, for the message; empty where none was."""
         if self.num_restarts == 0:
             return ""
         if self.num_restarts >= self.max_restarts:

@@ -43,7 +43,7 @@ OBSERVE_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What to run, and where to keep it."""
+    """A run to make, and the place of its records."""
 
     job: TrainingJob
     plan: str
@@ -134,7 +134,7 @@ def _last_message(ending: Ending, directory: RunDirectory, policy: RestartPolicy
 
 
 def is_done(request: RunRequest, states: Sequence[str]) -> bool:
-    """Whether the run's directory holds a run of the same job on the same network that ended in one of the states."""
+    """Return whether the directory holds a run of the same job and network that ended in one of the states."""
     directory = request.directory
     try:
         same_job = read_json(directory.job) == resolved(request.job)
@@ -178,7 +178,7 @@ def _start_trainers(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -
 
 
 class Watch:
-    """What a local run looks at beside its processes: the emulated network, the deadline, the observer."""
+    """Watches all but the processes of a local run: the emulated network, the deadline, the observer."""
 
     def __init__(self, request: RunRequest, hosts: Hosts, observe: Callable[[], Ending | None], began: float) -> None:
         self._deadline = request.job.spec.active_deadline_seconds
@@ -188,7 +188,7 @@ class Watch:
         self._observed = 0.0
 
     def check(self, ended: Sequence[Exit]) -> Ending | None:
-        """The attempt's end, where it is none that the processes in ``ended`` tell; called at every look."""
+        """Return the attempt's end, unless the processes in ``ended`` tell it themselves; called at every look."""
         if any(is_monitor(each.name) or has_failed(each) for each in ended):
             # A network that ends takes the processes on it along: it is the cause.
             if (failure := self._network_failure()) is not None:

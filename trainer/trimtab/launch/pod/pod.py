@@ -1,4 +1,4 @@
-"""What the environment of a worker's pod says: the operator's variables, and the pod's completion index in its Job."""
+"""The environment of a worker's pod: the operator's variables, and the pod's completion index in its Job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Pod:
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> Self:
-        """What the container's environment says. Raises `UserError` naming the variable that is missing or wrong."""
+        """Read the container's environment. Raise `UserError` naming the variable that is missing or wrong."""
         return cls(
             worker=_number(environ, "JOB_COMPLETION_INDEX"),
             address=_ipv4(environ, "TRIMTAB_POD_IP"),
@@ -52,7 +52,7 @@ class Pod:
         )
 
     def load_job(self) -> TrainingJob:
-        """The job that the operator resolved. Raises `UserError`."""
+        """Load the job that the operator resolved. Raise `UserError`."""
         job = load_job_file(self.job_file)
         if self.worker >= job.spec.workers:
             raise UserError(
@@ -73,9 +73,9 @@ def grace_seconds(job: TrainingJob) -> float:
 
 
 def num_threads(job: TrainingJob, num_cores: int) -> int:
-    """A rank's share of its container's CPU limit, else of its request rounded up, else of ``num_cores``.
+    """Return a rank's share of its container's CPU limit, else of its request rounded up, else of ``num_cores``.
 
-    What the container does not say, the pod as a whole may.
+    A limit or request that the container does not have, the pod as a whole may have.
 
     Args:
         job: Its job.

@@ -21,7 +21,7 @@ def write(message: str, path: Path = DEFAULT_PATH) -> None:
 
 
 def shorten(message: str) -> bytes:
-    """The message in at most `LIMIT` bytes: its first line, and as much of its end as there is room for."""
+    """Shorten the message to `LIMIT` bytes: its first line, and as much of its end as there is room for."""
     text = message.encode()
     if len(text) <= LIMIT:
         return text
@@ -30,7 +30,7 @@ def shorten(message: str) -> bytes:
 
 
 def num_oom_kills(counters: tuple[Path, ...] = _OOM_COUNTERS) -> int:
-    """How many processes of this container the kernel has killed for memory; 0 where it does not count them."""
+    """Count the processes of this container that the kernel killed for memory; 0 where it does not count them."""
     for path in counters:
         with contextlib.suppress(OSError, ValueError):
             for line in path.read_text().splitlines():

@@ -33,7 +33,7 @@ REPEAT_SECONDS = 15.0
 def wait_for_peer(
     host: str, port: int, certificates: Path | None, deadline: float | None, say: Callable[[str], None]
 ) -> str:
-    """The IP address at which ``host`` answers on ``port``, proven by certificate where there are ``certificates``.
+    """Return the IP address at which ``host`` answers on ``port``, proven by certificate where there are any.
 
     Args:
         host: Name of the pod, or its address.
@@ -43,8 +43,8 @@ def wait_for_peer(
         say: Takes a line now and then that says why it takes so long.
 
     Raises:
-        UserError: with the last cause, when the deadline has passed.
-        Interrupted: when this process is told to end.
+        UserError: The deadline has passed; names the last cause.
+        Interrupted: This process is told to end.
     """
     context = None if certificates is None else _context(certificates)
     begun = told = time.monotonic()

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
 import sys
+import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trimtab_api.errors import UserError
+from trimtab_api.input_files import private_path_error
 from trimtab_api.names import MONITOR_PORT, TLS_VARIABLE, TRAINER_METRICS_PORT, TRAINER_STATUS_PORT
 from trimtab_api.steps_of_attempts import BEFORE_FIRST_STEP, NOTHING_STARTED
 
 from trimtab.launch.pod import termination_message
-from trimtab.launch.pod.kernel_cache import kernel_cache
 from trimtab.launch.pod.pod import Pod, grace_seconds, num_threads
 from trimtab.launch.pod.wait_for_peer import wait_for_peer
 from trimtab.launch.processes.children import STATUS, Exit, rank_name
@@ -57,6 +60,10 @@ _ITS_JOB = "its job"
 INTERRUPTED = 143
 #: Said of a rank that failed, where the kernel has killed a process of the container since the ranks started.
 _OUT_OF_MEMORY = ": the container has no more memory; raise resources.limits.memory or use less"
+#: Names numba's cache of compiled kernels.
+_CACHE_VARIABLE = "NUMBA_CACHE_DIR"
+#: A pod's memory volume, for where ``/tmp`` cannot be written.
+_FURTHER_FOLDERS = (None, "/dev/shm")  # noqa: S108  # a directory of its own is made there
 
 
 def run_worker(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
@@ -92,11 +99,11 @@ class Worker:
 
     @property
     def _has_rank_0(self) -> bool:
-        """Whether rank 0 is here: then this worker serves the status and keeps the run directory."""
+        """True if rank 0 is here: then this worker serves the status and keeps the run directory."""
         return self._pod.worker == 0
 
     def run(self, argv: Sequence[str]) -> tuple[int, str]:
-        """The exit code, and the cause where it is not 0. Raises `UserError` where nothing could start."""
+        """Return the exit code, and the cause where it is not 0. Raise `UserError` where nothing could start."""
         if not self._has_rank_0:
             return self._train(argv)
         with ExitStack() as holding:
@@ -197,7 +204,7 @@ class Worker:
 
     @property
     def _has_no_step(self) -> bool:
-        """Whether it is sure that none of this pod's ranks has taken a step."""
+        """True if it is sure that none of this pod's ranks has taken a step."""
         num, first = self._job.spec.processes_per_worker, self._pod.worker * self._job.spec.processes_per_worker
         return self._directory.has_no_step(rank_name(rank) for rank in range(first, first + num))
 
@@ -213,5 +220,52 @@ def _say_that_status_ended(ended: Sequence[Exit]) -> None:
 
 
 def _exit_code(ended: Exit) -> int:
-    """By a shell's conventions: 128 and the number of the signal where one killed it."""
+    """Return the exit code as shells do: 128 and the number of the signal where one killed the process."""
     return ended.code if ended.code > 0 else 128 - ended.code
+
+
+@contextlib.contextmanager
+def kernel_cache(environ: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Give the variable to set for the ranks: the shipped directory if it is writable, else a private copy of it.
+
+    What is made for it goes when the context is left. Numba unpickles what it finds in its cache, which runs code. So
+    the cache is never on the run volume, which others may write: it is a directory that this user alone may write. The
+    image ships some kernels, in a directory that may be read-only.
+
+    Numba reads a cache only in a directory that it may write to. It compiles anew on a processor other than the one
+    that the image was built on, and where others may have written what was shipped.
+
+    Raises:
+        UserError: There is no place for a private directory.
+    """
+    shipped = environ.get(_CACHE_VARIABLE)
+    usable = shipped if shipped is not None and _is_usable(Path(shipped)) else None
+    if usable is not None and os.access(usable, os.W_OK):
+        yield {_CACHE_VARIABLE: usable}
+        return
+    own = _private_folder()
+    try:
+        if usable is not None:
+            shutil.copytree(usable, own, dirs_exist_ok=True)
+            own.chmod(0o700)  # not the mode of what was copied
+        yield {_CACHE_VARIABLE: str(own)}
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _is_usable(shipped: Path) -> bool:
+    """Return whether this is a directory that nobody else may have written to, and print why not."""
+    if not shipped.is_dir():
+        return False
+    error = next(filter(None, map(private_path_error, (shipped, *shipped.rglob("*")))), None)
+    if error is not None:
+        print(f"trimtab: {_CACHE_VARIABLE}={shipped} is not used, for {error}; kernels are compiled anew", flush=True)
+    return error is None
+
+
+def _private_folder() -> Path:
+    """Make a directory with a name that nobody can foresee, which this user alone may enter."""
+    for parent in _FURTHER_FOLDERS:
+        with contextlib.suppress(OSError):
+            return Path(tempfile.mkdtemp(prefix="trimtab-kernels-", dir=parent))
+    raise UserError("compiled kernels need a private directory; mount a writable volume at /tmp", field=_CACHE_VARIABLE)

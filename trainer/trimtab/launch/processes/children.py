@@ -40,22 +40,22 @@ METRICS = "metrics"
 
 
 def rank_name(rank: int) -> str:
-    """The process that trains as this rank."""
+    """Return the name of the process that trains as this rank."""
     return f"rank-{rank}"
 
 
 def monitor_name(worker: int) -> str:
-    """The network monitor of this worker."""
+    """Return the name of this worker's network monitor."""
     return f"monitor-{worker}"
 
 
 def is_rank(name: str) -> bool:
-    """Whether the process trains."""
+    """Return whether the process trains."""
     return name.startswith("rank-")
 
 
 def is_monitor(name: str) -> bool:
-    """Whether the process measures the network."""
+    """Return whether the process measures the network."""
     return name.startswith("monitor-")
 
 
@@ -66,7 +66,7 @@ def kind_and_number(name: str) -> tuple[str, int]:
 
 
 def label(name: str) -> str:
-    """The process as a message to the user calls it."""
+    """Return what a message to the user calls the process."""
     kind, number = kind_and_number(name)
     names = {"rank": f"rank {number}", "monitor": f"the monitor of worker {number}", METRICS: "the metrics server"}
     return names.get(kind, "the status server")
@@ -74,7 +74,7 @@ def label(name: str) -> str:
 
 @dataclass(frozen=True)
 class Exit:
-    """How one child ended."""
+    """The end of one child."""
 
     name: str
     code: int
@@ -175,7 +175,7 @@ class Children:
         self._tell_reaper(f"+{process.pid}")
 
     def temporary_directory(self, prefix: str) -> Path:
-        """An empty directory for the children, removed when the run ends."""
+        """Make an empty directory for the children, which is removed when the run ends."""
         directory = Path(mkdtemp(prefix=prefix))
         self._tell_reaper(str(directory))
         return directory
@@ -186,7 +186,7 @@ class Children:
         return set(self._running)
 
     def collect(self) -> list[Exit]:
-        """The children that ended since the last call; what is left of their process groups is killed."""
+        """Return the children that ended since the last call; what is left of their process groups is killed."""
         ended = [(name, process) for name, process in self._running.items() if _has_ended(process)]
         for name, process in ended:
             self._clear(name, process)
@@ -221,7 +221,7 @@ class Children:
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it ended. It is not waited for yet: until it is, no other process group can take its number."""
+    """Return whether the process ended, without waiting for it: until then no other group can take its number."""
     try:
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:  # a trainer's script may wait for any child

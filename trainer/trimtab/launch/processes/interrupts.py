@@ -29,7 +29,7 @@ class Interrupted(BaseException):
 
 
 class _Note:
-    """Whether a signal came inside `interruptible`, whether `Interrupted` was raised, and whether Ctrl-C came again."""
+    """Flags: a signal came inside `interruptible`; `Interrupted` was raised; Ctrl-C came again."""
 
     has_come = False
     has_been_raised = False
@@ -41,14 +41,14 @@ _note: _Note | None = None
 
 
 def end_when_told() -> None:
-    """From now on, outside `interruptible`, the first signal ends the process with `EXIT_CODE` and one line."""
+    """Let the first signal outside `interruptible` end the process with `EXIT_CODE` and one line."""
     for number in _heeded():
         signal.signal(number, _end)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within, a signal sets a flag, for which `heed` raises `Interrupted`; if no `heed` follows, leaving raises it.
+    """Let a signal set a flag within, for which `heed` raises `Interrupted`; leaving raises it if no `heed` did.
 
     It is raised once, so that later signals cannot disturb the cleanup.
     """
@@ -72,12 +72,12 @@ def interruptible() -> Iterator[None]:
 
 
 def has_come() -> bool:
-    """Whether a signal came that `heed` would raise for."""
+    """Return whether a signal came that `heed` would raise for."""
     return _note is not None and _note.has_come and not _note.has_been_raised
 
 
 def is_urgent() -> bool:
-    """Whether Ctrl-C came once more after `Interrupted` was raised: the cleanup then kills instead of waiting."""
+    """Return whether Ctrl-C came again after `Interrupted` was raised: the cleanup then kills instead of waiting."""
     return _note is not None and _note.is_urgent
 
 
@@ -95,7 +95,7 @@ def pause(seconds: float) -> None:
 
 
 def _heeded() -> list[signal.Signals]:
-    """All three signals; without SIGHUP where the command was started to ignore it (``nohup``)."""
+    """Return all three signals, without SIGHUP where the command was started to ignore it (``nohup``)."""
     return [each for each in _SIGNALS if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
 
 

@@ -1,4 +1,4 @@
-"""Where a run's processes print, and the last lines of each: log files here, a container's log in a pod.
+"""The logs of a run's processes, and the last lines of each: log files here, a container's log in a pod.
 
 Each process prints to a pipe, so that a file that cannot be written does not end it.
 """
@@ -27,10 +27,10 @@ CHUNK_BYTES = 1 << 16
 
 
 class ProcessLogs(Protocol):
-    """What processes print; `LogFiles` and `LogForwarder` keep it."""
+    """The output of processes; `LogFiles` and `LogForwarder` keep it."""
 
     def output(self, name: str) -> AbstractContextManager[int]:
-        """Within, the file descriptor that the process called ``name`` is to print to."""
+        """Give the file descriptor that the process called ``name`` is to print to."""
         ...
 
     def wait(self, seconds: float) -> None:
@@ -42,7 +42,7 @@ class ProcessLogs(Protocol):
         ...
 
     def last_lines(self, name: str) -> list[str]:
-        """The last `NUM_LAST_LINES` lines that the process printed; empty lines are left out."""
+        """Return the last `NUM_LAST_LINES` lines that the process printed, without empty ones."""
         ...
 
     def introduce(self, name: str) -> str:
@@ -68,7 +68,7 @@ class PipedOutput(ABC):
 
     @contextlib.contextmanager
     def output(self, name: str) -> Iterator[int]:
-        """Within, the writing end of the process's pipe."""
+        """Give the writing end of the process's pipe."""
         self._begin(name)
         reader, writer = os.pipe()
         self._selector.register(reader, selectors.EVENT_READ, name)
@@ -97,15 +97,15 @@ class PipedOutput(ABC):
 
     @abstractmethod
     def _begin(self, name: str) -> None:
-        """A process is about to print."""
+        """Note that a process is about to print."""
 
     @abstractmethod
     def _take(self, name: str, chunk: bytes) -> None:
-        """A process has printed."""
+        """Take what a process has printed."""
 
     @abstractmethod
     def _end(self, name: str) -> None:
-        """A process prints no more."""
+        """Note that a process prints no more."""
 
     def _close(self, key: selectors.SelectorKey) -> None:
         self._end(key.data)
@@ -122,7 +122,7 @@ class LogFiles(PipedOutput):
         self._files: dict[str, int] = {}
 
     def last_lines(self, name: str) -> list[str]:
-        """The last lines of the process's file."""
+        """Return the last lines of the process's file."""
         try:
             log = self._directory.log(name).read_text(errors="replace")
         except OSError:
@@ -130,7 +130,7 @@ class LogFiles(PipedOutput):
         return [line for line in log.splitlines() if line.strip()][-NUM_LAST_LINES:]
 
     def introduce(self, name: str) -> str:
-        """Where the file is."""
+        """Say where the file is."""
         log = f"its log is {self._directory.log(name)}"
         return f"{log}, and ends with" if self.last_lines(name) else f"{log} (empty)"
 
@@ -168,7 +168,7 @@ class LogForwarder(PipedOutput):
         self._output.flush()
 
     def last_lines(self, name: str) -> list[str]:
-        """The last lines that a process printed, whether or not it ended the last of them."""
+        """Return the last lines that a process printed, whether or not it ended the last of them."""
         lines = [*self._last[name], self._unfinished[name]]
         return [line.decode(errors="replace").rstrip() for line in lines if line.strip()]
 

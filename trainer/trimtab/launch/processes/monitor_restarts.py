@@ -1,4 +1,4 @@
-"""When a monitor that ended is started again: training goes on without it. Pure: times go in, names come out."""
+"""Restarts of monitors that ended: training goes on without them. Pure: times go in, names come out."""
 
 from __future__ import annotations
 

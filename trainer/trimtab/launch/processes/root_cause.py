@@ -1,4 +1,4 @@
-"""Of several processes that failed together, the one that failed first in fact: the others only lost it.
+"""Finds the root failure among several processes that failed: the others only lost the one that failed first.
 
 A rank that fails closes its connections, and every rank that waits for it then fails too. The user must be told of the
 first, whichever of them the launcher happens to see first.
@@ -45,7 +45,7 @@ def await_root_cause(
 
 
 def root_cause(failed: Sequence[Exit], last_lines: LastLines) -> Exit:
-    """The process to name: not one that only lost another; then one that a signal killed; then the lowest number."""
+    """Choose the process to name: not one that only lost another, then one that a signal killed, then the lowest."""
     return min(
         failed, key=lambda each: (_lost_another(last_lines(each.name)), each.code >= 0, *kind_and_number(each.name))
     )

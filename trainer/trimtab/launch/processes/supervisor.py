@@ -33,7 +33,7 @@ _HIDDEN = (
 
 @dataclass(frozen=True)
 class Ending:
-    """How an attempt ended."""
+    """The end of an attempt."""
 
     state: str
     """As in `trimtab.run_files.result.RunResult`."""
@@ -90,7 +90,7 @@ class Supervisor:
             self._restarts.started(name, time.monotonic())
 
     def _examine(self, ended: Exit) -> Exit:
-        """A rank whose command succeeded, but that has not come to its end, has failed."""
+        """Count a rank as failed whose command succeeded, but that has not come to its end."""
         if ended.code != 0 or not self._directory.unfinished(ended.name).exists():
             return ended
         return replace(ended, code=1, remark=_HIDDEN)
@@ -146,12 +146,12 @@ class Supervisor:
 
 
 def has_failed(ended: Exit) -> bool:
-    """Whether its end is a failure of training, which needs neither monitors nor servers of its status and metrics."""
+    """Return whether this is a failure of training, which needs neither monitors nor the servers beside it."""
     return is_rank(ended.name) and ended.code != 0
 
 
 def describe_failure(failed: Sequence[Exit], logs: ProcessLogs, remark: str = "") -> str:
-    """Which process failed, how, and its last lines; of several processes, the root cause.
+    """Say which process failed, how, and its last lines; of several processes, the root cause.
 
     ``remark`` goes after how it failed.
     """

@@ -1,4 +1,4 @@
-"""How processes are told to end, and how long they may take.
+"""Ends processes: how they are told to, and how long they may take.
 
 The processes of a group are asked in an order that lets the one in charge save first.
 A rank that saves on SIGTERM still needs its data loaders' workers, and the `tee` that reads what it prints.
@@ -44,7 +44,7 @@ def end_politely(leader: int) -> list[psutil.Process]:
 
 
 def has_gone(process: psutil.Process) -> bool:
-    """Whether it has ended, waited for or not."""
+    """Return whether the process has ended, waited for or not."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -52,7 +52,7 @@ def has_gone(process: psutil.Process) -> bool:
 
 
 def _in_charge(process: psutil.Process, group: int) -> list[psutil.Process]:
-    """The processes in charge among this one and those below it; empty where none handles SIGTERM."""
+    """Return the processes in charge among this one and those below it; empty where none handles SIGTERM."""
     if _handles_sigterm(process.pid):
         return [process]
     found: list[psutil.Process] = []

@@ -29,7 +29,7 @@ _TRAINER = "spec.template.spec.containers[trainer]"
 
 @dataclass(frozen=True)
 class Process:
-    """What to start, and how."""
+    """A process to start."""
 
     argv: Sequence[str]
     environment: Mapping[str, str]
@@ -49,7 +49,19 @@ def rank_environment(
     monitor: str,
     secret: str,
 ) -> LaunchEnvironment:
-    """What the ``local_rank``-th rank of a worker is told; ``master`` is the address and port of rank 0."""
+    """Return what the ``local_rank``-th rank of a worker is told.
+
+    Args:
+        job: What is run.
+        worker: Number of the worker.
+        local_rank: Rank within the worker.
+        master: Address and port of rank 0.
+        interface: The network device that gradients cross.
+        job_file: The resolved job, as JSON.
+        run_directory: Where rank 0 writes its records.
+        monitor: ``HOST:PORT`` of the worker's monitor.
+        secret: What ranks on one machine know each other by; empty in a pod.
+    """
     spec = job.spec
     return LaunchEnvironment(
         rank=worker * spec.processes_per_worker + local_rank,
@@ -74,7 +86,7 @@ def trainer_process(
     address: str,
     inherited: Mapping[str, str] = os.environ,
 ) -> Process:
-    """One rank of a local run, whose worker has this ``address``. Raises `UserError` where it cannot start here."""
+    """Return one rank of a local run, whose worker has this ``address``. Raise `UserError` if it cannot start here."""
     given = {**container_environment(job, launch), **pod_environment(launch, worker, address)}
     environment = trainer_environment(launch, {**inherited, **given})
     directory = working_directory(job)
@@ -92,7 +104,7 @@ def trainer_process(
 
 
 def trainer_command(job: TrainingJob, variables: Mapping[str, str]) -> list[str]:
-    """The trainer container's command and arguments, expanded; ``python`` is the Python that runs this."""
+    """Return the trainer container's command and arguments, expanded; ``python`` is the Python that runs this."""
     container = job.spec.trainer
     program, *rest = (expand(str(word), variables) for word in [*container["command"], *(container.get("args") or [])])
     if program in ("python", "python3"):
@@ -101,7 +113,7 @@ def trainer_command(job: TrainingJob, variables: Mapping[str, str]) -> list[str]
 
 
 def python_script(argv: Sequence[str]) -> str | None:
-    """The file that a Python command runs; None where it runs a module or ``-c`` code, or is not Python."""
+    """Return the file that a Python command runs; None where it runs a module or ``-c`` code, or is not Python."""
     if not os.path.basename(argv[0]).startswith("python"):
         return None
     words = iter(argv[1:])
@@ -119,7 +131,7 @@ def python_script(argv: Sequence[str]) -> str | None:
 
 
 def why_not_runnable(program: str, directory: Path, search_path: str) -> str | None:
-    """None where a process in ``directory`` can run the program; else why it cannot, and what to do."""
+    """Return why a process in ``directory`` cannot run the program, and what to do; None where it can."""
     if os.sep in program:
         file = os.path.join(directory, program)
         if os.path.isdir(file):
@@ -137,7 +149,7 @@ def why_not_runnable(program: str, directory: Path, search_path: str) -> str | N
 
 
 def interpreter_error(file: str, program: str) -> str | None:
-    """Why Linux cannot execute a file whose mode allows it; None where it can, and for binary formats."""
+    """Return why Linux cannot execute a file whose mode allows it; None where it can, and for binary formats."""
     try:
         with open(file, "rb") as opened:
             start = opened.read(256)
@@ -160,9 +172,10 @@ def _mend(script: str) -> str:
 
 
 def working_directory(job: TrainingJob) -> Path:
-    """Where the trainer runs: its container's workingDir, else where trimtab was called.
+    """Return where the trainer runs: its container's workingDir, else where trimtab was called.
 
-    Raises `UserError` where there is no such directory on this machine.
+    Raises:
+        UserError: There is no such directory on this machine.
     """
     given = job.spec.trainer.get("workingDir")
     if not given:
@@ -177,7 +190,7 @@ def working_directory(job: TrainingJob) -> Path:
 
 
 def trainer_environment(launch: LaunchEnvironment, inherited: Mapping[str, str]) -> dict[str, str]:
-    """All variables of one trainer process: the defaults of training, then what is inherited, then the launcher's."""
+    """Return all variables of a trainer process: defaults of training, then inherited ones, then the launcher's."""
     return {
         **KEEP_FREED_MEMORY,
         **inherited,
@@ -188,9 +201,10 @@ def trainer_environment(launch: LaunchEnvironment, inherited: Mapping[str, str])
 
 
 def container_environment(job: TrainingJob, launch: LaunchEnvironment) -> dict[str, str]:
-    """The variables in the trainer container's ``env``; a value may refer to variables before it.
+    """Return the variables in the trainer container's ``env``; a value may refer to variables before it.
 
-    Raises `UserError` where it sets a variable of the launcher's, or takes a value from a cluster.
+    Raises:
+        UserError: It sets a variable of the launcher's, or takes a value from a cluster.
     """
     container = job.spec.trainer
     if container.get("envFrom"):
@@ -210,7 +224,7 @@ def container_environment(job: TrainingJob, launch: LaunchEnvironment) -> dict[s
 
 
 def pod_environment(launch: LaunchEnvironment, worker: int, address: str) -> dict[str, str]:
-    """The variables that a cluster adds to a worker's pod, so that a command may refer to them here too."""
+    """Return the variables that a cluster adds to a worker's pod, so that a command may refer to them here too."""
     told = launch.variables()
     given = {name: told[name] for name in ("MASTER_ADDR", "MASTER_PORT", "TRIMTAB_JOB", "TRIMTAB_RUN_DIR")}
     return {**given, "JOB_COMPLETION_INDEX": str(worker), "TRIMTAB_POD_IP": address}
@@ -229,5 +243,5 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def unknown(text: str, variables: Collection[str]) -> list[str]:
-    """The unknown names that ``text`` refers to, in order; `expand` leaves these references unchanged."""
+    """Return the unknown names that ``text`` refers to, in order; `expand` leaves these references unchanged."""
     return [found[2] for found in _REFERENCE.finditer(text) if not found[1] and found[2] not in variables]
