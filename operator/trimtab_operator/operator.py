@@ -100,15 +100,15 @@ class Operator:
         metrics.REGISTRY.unregister(self._job_metrics)
 
     def job(self, namespace: str, name: str) -> Object | None:
-        """The TrainingJob of that name, as last seen."""
+        """Return the TrainingJob of that name, as last seen."""
         return self._jobs.get(namespace, name)
 
     def child(self, namespace: str, name: str) -> Object | None:
-        """The Job of that name, as last seen."""
+        """Return the Job of that name, as last seen."""
         return self._children.get(namespace, name)
 
     def pods(self, namespace: str, name: str) -> list[Object]:
-        """The pods of the Job of that name, as last seen."""
+        """Return the pods of the Job of that name, as last seen."""
         return self._pods.of(namespace, name)
 
     @property
@@ -186,7 +186,7 @@ class Operator:
         return certificates_in(secret, job["metadata"]["uid"]) if secret else None
 
     def _liveness_error(self) -> str | None:
-        """Why this process ought to be restarted; None while it is well."""
+        """Return the reason to restart this process; None while it is well."""
         for informer in self._informers:
             if informer.seconds_since_turn > STUCK_SECONDS:
                 return f"the watch of {informer.resource.plural} has not got on for {STUCK_SECONDS:g} s"

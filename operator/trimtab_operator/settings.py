@@ -1,4 +1,4 @@
-"""What the operator is told when it starts."""
+"""Settings of the operator, given when it starts."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class TerminalState:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now, what has happened, and when to reconcile again.
+    """The next action, the status to write, and the time of the next reconciliation.
 
     The operator writes what has happened to the status before it acts on it: it counts a restart first, and deletes
     the previous attempt's Job once the status says that this attempt is over. An operator that dies in between thus
@@ -99,7 +99,7 @@ class Decision:
 
 
 def decide(observed: ObservedState) -> Decision:
-    """What is to be done about this job."""
+    """Decide the next action for a job."""
     spec, status, child = observed.job.spec, observed.status, observed.child
 
     if status.is_final:
@@ -170,7 +170,7 @@ def decide(observed: ObservedState) -> Decision:
 
 
 def _restarts_without_step(loss: WorkerFailure, observed: ObservedState) -> int:
-    """The last restarts in a row that failed before their first step. An attempt that was disrupted counts as none."""
+    """Count the last restarts in a row that failed before their first step. A disrupted attempt does not count."""
     status = observed.status
     if observed.has_trained:
         return 0
@@ -187,7 +187,7 @@ def _is_disruption(loss: WorkerFailure, observed: ObservedState) -> bool:
 
 
 def _after_loss(loss: WorkerFailure, observed: ObservedState, num_without_step: int) -> Restart | FailJob:
-    """What follows the loss of a worker, when so many restarts in a row have failed before their first step.
+    """Decide between restart and failure after the loss of a worker and a number of restarts without a step.
 
     Disrupted (drained, preempted, evicted, its node gone): all ranks restart, whatever the policy; it counts toward
     maxDisruptions alone. Evicted for want of memory again and again, or failed: it counts toward maxRestarts.
@@ -204,7 +204,7 @@ def _after_loss(loss: WorkerFailure, observed: ObservedState, num_without_step: 
 
 
 def _never_complete(observed: ObservedState) -> WorkerFailure | None:
-    """The worker that never started, if the attempt has failed for want of it, as far as the status says."""
+    """Return the worker whose absence made the attempt fail before all were ready; None if there is none."""
     child, spec = observed.child, observed.job.spec
     if child is None or child.failure is None or observed.has_trained:
         return None
@@ -214,7 +214,7 @@ def _never_complete(observed: ObservedState) -> WorkerFailure | None:
 
 
 def _stall(observed: ObservedState) -> WorkerFailure | None:
-    """Ranks that have got no further for too long, and who is missing as far as rank 0 or the pods say."""
+    """Return the failure of an attempt without progress, with the missing worker if rank 0 or the pods name it."""
     spec, progress = observed.job.spec, observed.progress
     deadline = progress_deadline(spec.progress_deadline_seconds, spec.communication.timeout, progress.has_trained)
     if (
@@ -235,7 +235,7 @@ def _stall(observed: ObservedState) -> WorkerFailure | None:
 
 
 def _while_ending(left: float | None) -> Decision:
-    """Pods end. No watch tells that a node is lost, so the job is reconciled again."""
+    """Wait for pods to end; reconcile again, since no watch reports a lost node."""
     return Decision(requeue_after_seconds=_WHILE_ENDING_SECONDS if left is None else min(left, _WHILE_ENDING_SECONDS))
 
 
@@ -251,14 +251,14 @@ def blocked(observed: ObservedState, blocking_reason: str, wanted: Decision | No
 
 
 def _earlier_pods_in_the_way(observed: ObservedState) -> str:
-    """Two pods of one rank would answer to one name."""
+    """Return the message for pods of an earlier attempt: two pods of one rank would have one name."""
     workers = ", ".join(str(each) for each in sorted({pod.worker for pod in observed.stale_pods}))
     remedy = f"kubectl delete pods -n {observed.namespace} -l {JOB_NAME}={observed.name}"
     return f"waits for pods of an earlier attempt to end (worker {workers}); if they never do: {remedy}"
 
 
 def _after_the_end(observed: ObservedState) -> Decision:
-    """A finished job: its pods end if they have not, and in time it is deleted."""
+    """Decide about a finished job: its pods end if they have not, and in time it is deleted."""
     finished_at = parse_time(observed.status.completion_time)
     left = seconds_to_expiry(observed.job.spec.ttl_seconds_after_finished, finished_at, observed.now)
     if left is not None and left <= 0:
@@ -270,11 +270,11 @@ def _after_the_end(observed: ObservedState) -> Decision:
 
 
 def _is_to_end(child: Child, uid: str) -> bool:
-    """Whether the Job of a TrainingJob that is over, known by its uid, could still run pods."""
+    """Return whether the Job of a finished TrainingJob, known by its uid, could still run pods."""
     return child.owner_uid == uid and not child.is_finished and not child.is_deleting
 
 
 def _seconds_since(now: datetime, *moments: str | None) -> float:
-    """Seconds since the last of some moments; zero if there is none."""
+    """Return the seconds since the last of some moments; zero if there is none."""
     known = [at for at in map(parse_time, moments) if at is not None]
     return (now - max(known)).total_seconds() if known else 0.0

@@ -1,4 +1,4 @@
-"""What is known of a job at one moment: all that a decision about it may depend on."""
+"""The observed state of a job at one moment: all that a decision may depend on."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Child:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it starts no more pods of its own accord."""
+        """True if the Job starts no more pods of its own accord."""
         return self.is_complete or self.failure is not None
 
     @classmethod
     def read(cls, job: Object) -> Self:
-        """What matters of a Job."""
+        """Return the part of a Job that decisions need."""
         metadata, status = job["metadata"], job.get("status", {})
         conditions = {each["type"]: each for each in status.get("conditions", ()) if each["status"] == "True"}
         # FailureTarget comes first, Failed when the last pod has ended.
@@ -130,14 +130,14 @@ class ObservedState:
 
     @property
     def has_trained(self) -> bool:
-        """Whether steps have been done in this attempt, as rank 0 told this operator or an earlier one wrote down."""
+        """True if steps were done in this attempt, by rank 0's word to this operator or the written status."""
         child = self.own_child
         is_written = self.status.state == "Running" and child is not None and child.attempt == self.status.restarts
         return self.progress.has_trained or is_written
 
     @property
     def has_missing_pods(self) -> bool:
-        """Whether its Job has begun to make pods, has yet to make more, and has fewer than there are workers."""
+        """True if the Job has begun to make pods and has fewer than there are workers."""
         child = self.own_child
         if child is None or self.status.is_final or child.attempt != self.status.restarts:
             return False
@@ -147,7 +147,7 @@ class ObservedState:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether its Job has begun to make pods, has none at all, and no event says why."""
+        """True if the Job has begun to make pods, has none at all, and no event gives a reason."""
         child = self.own_child
         if child is None or not self.has_missing_pods or self.refusal is not None or self.pods:
             return False

@@ -49,19 +49,21 @@ class _Inquiry:
 
 
 class PodCreationErrors:
-    """What keeps workers from coming up, by ``namespace/name``. Two threads must not call it with the same key."""
+    """Reasons that keep workers from coming up, by ``namespace/name``. Two threads must not use one key at a time."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._inquiries: dict[str, _Inquiry] = {}
 
     def why(self, observed: ObservedState) -> Problem | None:
-        """Why the job's Job has fewer pods than workers, or else why a pod cannot mount its volumes.
+        """Return the reason why the Job has fewer pods than workers, or else why a pod cannot mount its volumes.
 
-        None if nothing is missing, no event gives a reason, or it is too early to ask. One question at a time: a pod's
-        events are read once all pods are there.
+        The result is None if nothing is missing, no event gives a reason, or it is too early to ask. The operator asks
+        one question at a time: it reads a pod's events once all pods are there.
 
-        Raises `RefusedError` or one of `Unreachable` where a later attempt may succeed.
+        Raises:
+            RefusedError: If the API server refuses for now; a later attempt may succeed.
+            Unreachable: If the API server cannot be reached; a later attempt may succeed.
         """
         child, mounting = observed.own_child, _mounting(observed)
         if child is None or not (observed.has_missing_pods or mounting):
@@ -80,12 +82,12 @@ class PodCreationErrors:
         return inquiry.why
 
     def seconds_to_question(self, observed: ObservedState) -> float | None:
-        """Seconds until the job must be reconciled again, since no watch reports such a change; None: it need not."""
+        """Return the seconds until the job must be reconciled to ask again; None if nothing is to be asked."""
         inquiry = self._inquiries.get(observed.key)
         return None if inquiry is None else max(0.0, _seconds_to_question(inquiry, observed.now))
 
     def missing_pods_seconds(self, observed: ObservedState) -> float:
-        """For how long the job's Job has lacked pods; 0 if it lacks none, or its events were not read yet."""
+        """Return the seconds for which the Job has lacked pods; 0 if it lacks none, or its events are unread."""
         inquiry = self._inquiries.get(observed.key)
         if inquiry is None or inquiry.reason != _REASON or inquiry.asked_at is None:
             return 0.0
@@ -108,7 +110,7 @@ class PodCreationErrors:
 
 
 def newest_refusal(observed: ObservedState, events: list[Object]) -> Problem | None:
-    """What the newest of a Job's events says; None if there is none from after the job last had all its pods."""
+    """Return the newest message of a Job's events; None if there is none since the job last had all its pods."""
     newest = max(events, key=_said_at, default=None)
     if newest is None or observed.child is None:
         return None
@@ -125,7 +127,7 @@ def newest_refusal(observed: ObservedState, events: list[Object]) -> Problem | N
 
 
 def newest_failure_to_mount(pod: Pod, events: list[Object]) -> Problem | None:
-    """What the newest of a pod's events says; None if there is none."""
+    """Return the newest message of a pod's events; None if there is none."""
     newest = max(events, key=_said_at, default=None)
     if newest is None:
         return None
@@ -134,7 +136,7 @@ def newest_failure_to_mount(pod: Pod, events: list[Object]) -> Problem | None:
 
 
 def _mounting(observed: ObservedState) -> list[Pod]:
-    """The pods of this attempt that may be waiting for their volumes."""
+    """Return the pods of this attempt that may be waiting for their volumes."""
     child = observed.own_child
     if child is None or observed.status.is_final or child.attempt != observed.status.restarts:
         return []
@@ -144,14 +146,17 @@ def _mounting(observed: ObservedState) -> list[Pod]:
 
 
 def _next_in_turn(pods: list[Pod], inquiry: _Inquiry) -> Pod:
-    """The pod whose events to read: the one that last gave a reason, else the next, since one pod may only be slow."""
+    """Return the pod whose events to read next.
+
+    It is the pod that last gave a reason, or else the next one, since one pod may only be slow.
+    """
     said = [pod for pod in pods if inquiry.pod is not None and inquiry.why is not None and pod.uid == inquiry.pod.uid]
     last = inquiry.pod.worker if inquiry.pod else -1
     return said[0] if said else min(pods, key=lambda pod: (pod.worker <= last, pod.worker))
 
 
 def _said_at(event: Object) -> str:
-    """When the event last occurred (RFC 3339 in UTC, so that the text sorts as time does)."""
+    """Return the time of an event's last occurrence (RFC 3339 in UTC, so that text sorts as time does)."""
     return event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or ""
 
 

@@ -19,7 +19,7 @@ _MOST_NAMED = 4
 
 
 def find_blocking_reason(observed: ObservedState, state: State) -> Problem | None:
-    """What keeps this attempt's workers from starting; first of all that the Job cannot make pods."""
+    """Return the reason that keeps workers from starting, first of all that the Job cannot make pods."""
     child = observed.own_child
     if state in ("Suspended", "Running"):
         return None
@@ -34,7 +34,7 @@ def find_blocking_reason(observed: ObservedState, state: State) -> Problem | Non
 
 
 def unready_workers(observed: ObservedState) -> Problem | None:
-    """The workers that were ready and are no longer, though none of their trainers has ended."""
+    """Return the workers that are no longer ready, though none of their trainers has ended."""
     unready = sorted((pod for pod in observed.pods if pod.is_unready), key=lambda each: each.worker)
     if not unready:
         return None
@@ -45,9 +45,9 @@ def unready_workers(observed: ObservedState) -> Problem | None:
 
 
 def missing_workers(observed: ObservedState, workers: Workers) -> str:
-    """Names the workers that are not ready yet, as "waiting for ...".
+    """Return the workers that are not ready yet, as "waiting for ...".
 
-    Empty where no worker is ready, and where pods and Job disagree about how many are.
+    The text is empty if no worker is ready, or if pods and Job disagree about their number.
     """
     ready = {pod.worker for pod in observed.pods if pod.is_ready}
     missing = [worker for worker in range(observed.job.spec.workers) if worker not in ready]
@@ -57,7 +57,7 @@ def missing_workers(observed: ObservedState, workers: Workers) -> str:
 
 
 def _overdue_pod(observed: ObservedState) -> Problem | None:
-    """A pod that should have ended long ago, for which the next attempt waits.
+    """Return a pod that should have ended long ago, for which the next attempt waits; None if there is none.
 
     It does not wait for an earlier attempt's pod whose node is known to be lost.
     """
@@ -71,6 +71,6 @@ def _overdue_pod(observed: ObservedState) -> Problem | None:
 
 
 def _worker_list(workers: Sequence[int], names: Sequence[str]) -> str:
-    """Workers by their names, of many only the first."""
+    """Return the workers by their names; of many only the first."""
     others = f" and {len(workers) - _MOST_NAMED} others" if len(workers) > _MOST_NAMED else ""
     return f"worker{'s' if len(workers) > 1 else ''} {', '.join(names[:_MOST_NAMED])}{others}"

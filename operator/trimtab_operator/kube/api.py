@@ -55,7 +55,7 @@ class RefusedError(Exception):
 
 
 def connect(num_connections: int) -> ApiClient:
-    """A client from KUBECONFIG, else from the pod this runs in, else from ~/.kube/config."""
+    """Return a client from KUBECONFIG, else from the pod this runs in, else from ~/.kube/config."""
     if "KUBECONFIG" in os.environ or not os.path.exists("/var/run/secrets/kubernetes.io/serviceaccount/token"):
         config.load_kube_config()
     else:
@@ -71,7 +71,7 @@ class Api:
     """The requests that the operator makes. Raises `RefusedError`, or one of `Unreachable`."""
 
     def __init__(self, client: ApiClient, limit: RateLimit | None = None) -> None:
-        """``limit``: of all requests but watches; None: there is none."""
+        """Connect through ``client``; ``limit`` is for all requests but watches (None: there is none)."""
         self.client = client
         self._limit = limit
         server = urllib3.util.parse_url(client.configuration.host)
@@ -81,12 +81,12 @@ class Api:
         self._authorized_at = float("-inf")
 
     def get(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
-        """An object as it is now; None if there is none. A node has no namespace."""
+        """Return an object as it is now; None if there is none. A node has no namespace."""
         text = self.get_text(resource, namespace, name)
         return None if text is None else json.loads(text)
 
     def get_text(self, resource: Resource, namespace: str | None, name: str) -> bytes | None:
-        """An object as it is now, as JSON text; None if there is none."""
+        """Return an object as it is now, as JSON text; None if there is none."""
         try:
             return self.send("GET", resource.path(namespace, name))
         except RefusedError as refusal:
@@ -101,13 +101,13 @@ class Api:
         trim: Callable[[Object], None] = lambda _: None,
         **query: str | int,
     ) -> Object:
-        """A page of a collection, as the API server says it, each of its items cut down in place by ``trim``."""
+        """Return a page of a collection, each of its items cut down in place by ``trim``."""
         return decode_page(self.send("GET", resource.path(namespace), query=query).decode(), trim)
 
     def watch(
         self, resource: Resource, namespace: str | None, read_timeout: float, **query: str | int
     ) -> BaseHTTPResponse:
-        """An open stream of events, one JSON line each."""
+        """Open a stream of events, one JSON line each."""
         timeout = (TIMEOUT[0], read_timeout)
         return self._open("GET", resource.path(namespace), query={"watch": "true", **query}, timeout=timeout)
 
@@ -123,11 +123,10 @@ class Api:
         self.send("POST", path, query=query, body=manifest, accept=_HEAD)
 
     def apply(self, resource: Resource, manifest: Object, subresource: str = "") -> Object:
-        """Server-side apply: the manifest's fields become the operator's, as they are in it.
+        """Apply a manifest on the server's side: its fields become the operator's. Return the object's metadata.
 
-        What an earlier apply said and this one does not is removed; what `create` said is not, for to the API server a
-        manager that creates and one that applies are two, though they have one name.
-        Returns the head of the object as it is now: its metadata.
+        Fields that an earlier apply set and this one does not are removed. Fields that `create` set are not: the API
+        server takes a manager that creates and one that applies for two, though they have one name.
         """
         metadata = manifest["metadata"]
         path = resource.path(metadata["namespace"], metadata["name"], subresource)
@@ -156,7 +155,7 @@ class Api:
                 raise
 
     def send(self, method: str, path: str, **options: Any) -> bytes:
-        """Any request, with `query`, `body`, `content_type` and `accept`; returns the answer."""
+        """Send any request, with `query`, `body`, `content_type` and `accept`; return the answer."""
         if self._limit is not None:
             self._limit.wait()
         response = self._open(method, path, **options)
@@ -164,7 +163,10 @@ class Api:
         return data
 
     def _credentials(self) -> dict[str, str]:
-        """The headers that say who asks. The official client takes a fifth of a request to say them."""
+        """Return the headers that say who asks.
+
+        The official client takes a fifth of a request's time to compute them, so they are kept for a while.
+        """
         now = time.monotonic()
         if now - self._authorized_at >= CREDENTIAL_SECONDS:
             headers = dict(self.client.default_headers)
@@ -215,5 +217,5 @@ def _refusal(status: int, text: bytes) -> RefusedError:
 
 
 def as_api_exception(refusal: RefusedError) -> ApiException:
-    """The same refusal as the official client's informer knows it (it lists anew after 410)."""
+    """Convert a refusal to the exception that the official client's informer knows (it lists anew after 410)."""
     return ApiException(status=refusal.status, reason=f"{refusal.reason}: {refusal.message}")

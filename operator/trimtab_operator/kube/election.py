@@ -80,7 +80,7 @@ class Election:
 
     @property
     def is_alive(self) -> bool:
-        """Whether this process still stands for election or leads."""
+        """True while this process stands for election or leads."""
         return self._thread.is_alive()
 
     def resign(self) -> None:
@@ -99,7 +99,7 @@ class Lock(LeaseLock):
         self._renewed_at: float | None = None
 
     def seconds_left(self) -> float | None:
-        """Until leadership is lost for want of a renewal, zero or less if it is; None: this process has resigned."""
+        """Return the seconds until leadership is lost for want of a renewal; None if this process has resigned."""
         if self._resigned:
             return None
         if self._renewed_at is None:

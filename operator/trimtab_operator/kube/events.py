@@ -39,7 +39,7 @@ class Event:
 
 
 def events(before: Status, after: Status) -> Iterator[Event]:
-    """What a change of status is worth telling."""
+    """Yield the events that a change of status is worth."""
     if after.restarts > before.restarts:
         yield Event("Warning", "Restarting", f"restart {after.restarts}: {after.last_restart_reason}")
     if after.state == "Running" != before.state:  # what rank 0 has said of its first step may hold a plan already
@@ -64,12 +64,12 @@ def events(before: Status, after: Status) -> Iterator[Event]:
 
 
 def _plan(status: Status) -> object:
-    """What makes a plan another: versions begin anew when ranks restart, at 0, which nobody has decided on."""
+    """Return the identity of a plan: versions begin anew when ranks restart, at 0, which nobody has decided on."""
     return (status.plan.version, status.plan.name) if status.plan else None
 
 
 def _condition_events(before: Status, after: Status) -> Iterator[Event]:
-    """A network that degrades or recovers; an obstacle that keeps workers from starting."""
+    """Yield events for a network that degrades or recovers, and for a problem that keeps workers from starting."""
     was, now = before.condition("NetworkDegraded"), after.condition("NetworkDegraded")
     if now is not None and now.status != (was.status if was else "False"):
         if now.status == "True":
@@ -82,9 +82,15 @@ def _condition_events(before: Status, after: Status) -> Iterator[Event]:
 
 
 def manifest(event: Event, namespace: str, name: str, uid: str, time: str, sequel: str) -> Object:
-    """The event as an object. Its name follows from what it says, so that it exists once however often it is told.
+    """Return the event as an object, named by a hash of its text so that it exists only once.
 
-    ``sequel`` tells apart what may rightly come to pass again: after a restart, or after a suspension.
+    Args:
+        event: The event.
+        namespace: The TrainingJob's namespace.
+        name: The TrainingJob's name.
+        uid: The TrainingJob's uid.
+        time: The time of the event, as text.
+        sequel: Distinguishes events that may rightly happen again: after a restart, or after a suspension.
     """
     said = f"{uid}/{sequel}/{event.reason}/{event.message}"
     return {

@@ -69,12 +69,12 @@ class Informer:
         return self._collection.synced.wait(timeout)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """The cached object; None if there is none."""
+        """Return the cached object; None if there is none."""
         found: Object | None = self._informer.cache.get_by_key(f"{namespace}/{name}")
         return found
 
     def all(self) -> list[Object]:
-        """Every cached object."""
+        """Return every cached object."""
         return list(self._informer.cache.list())
 
     @property
@@ -89,7 +89,7 @@ class Informer:
 
 
 class _Collection:
-    """What SharedInformer calls to list and to watch.
+    """The functions that SharedInformer calls to list and to watch.
 
     It keeps by itself the version from which a watch resumes. The official client would encode and decode every event
     once more for that, a third of the operator's processor time. To prevent it, `list` must not say what it returns.
@@ -108,7 +108,7 @@ class _Collection:
         self.stopped = threading.Event()
 
     def list(self, watch: bool = False, _preload_content: bool = True, **query: Any) -> Any:
-        """Every object of the collection, or a stream of what happens to them."""
+        """Return every object of the collection, or a stream of their changes."""
         try:
             answer = self._watch(**query) if watch else self._list(**query)
         except RefusedError as refusal:

@@ -27,10 +27,10 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def labels(job: str) -> dict[str, str]:
-    """Labels of everything that is made for a job."""
+    """Return the labels of everything that is made for a job."""
     return {JOB_NAME: job, MANAGED_BY: MANAGER}
 
 
 def is_queued(labels: dict[str, str]) -> bool:
-    """Whether Kueue decides when the Job runs."""
+    """Return whether Kueue decides when the Job runs."""
     return KUEUE_QUEUE in labels

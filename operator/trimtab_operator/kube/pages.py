@@ -64,7 +64,7 @@ class _Cursor:
             raise ValueError(f"character {self._at} of the answer is not {symbol!r}")
 
     def value(self) -> Any:
-        """The value that comes next."""
+        """Decode the value that comes next."""
         self._skip_blanks()
         value, self._at = _DECODER.raw_decode(self._text, self._at)
         return value

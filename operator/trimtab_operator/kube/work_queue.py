@@ -33,6 +33,7 @@ class _Line:
         return key in self._by_namespace.get(_namespace(key), ())
 
     def __len__(self) -> int:
+        """Return the number of keys that could be handed out now."""
         return self._count
 
     @property
@@ -112,7 +113,7 @@ class WorkQueue:
                 self._changed.notify()
 
     def get(self) -> str | None:
-        """The next key, waiting for one; None once the queue is closed. The caller must call `done` or `failed`."""
+        """Wait for the next key and return it; None once the queue is closed. The caller must call `done` or `failed`."""
         with self._changed:
             if self._opened_at is None:
                 self._opened_at = self._clock()
@@ -126,13 +127,13 @@ class WorkQueue:
             return None
 
     def done(self, key: str) -> None:
-        """The key was processed; its failures are forgotten."""
+        """Release a key that was processed; its failures are forgotten."""
         with self._changed:
             self._failures.pop(key, None)
             self._release(key)
 
     def failed(self, key: str) -> float:
-        """Processing the key failed: it comes back after a delay, returned [seconds]."""
+        """Release a key whose processing failed; it comes back after the returned delay, in seconds."""
         with self._changed:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
@@ -163,7 +164,7 @@ class WorkQueue:
             return self._clock() - max(first, self._opened_at)
 
     def _take(self) -> str:
-        """The key to hand out next."""
+        """Remove and return the key to hand out next."""
         urgent = bool(self._urgent) and (not self._ready or self._urgent_in_a_row < KEYS_PER_NORMAL - 1)
         self._urgent_in_a_row = self._urgent_in_a_row + 1 if urgent else 0
         return (self._urgent if urgent else self._ready).take()

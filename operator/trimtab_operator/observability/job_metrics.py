@@ -26,14 +26,14 @@ _FIGURES = {
 
 
 class Heard(Protocol):
-    """What rank 0 of each job says."""
+    """The last message of each job's rank 0."""
 
     def latest(self, uid: str) -> Rank0Status | None:
-        """Its last message."""
+        """Return the last message of a job's rank 0."""
         ...
 
     def since_progress(self, uid: str) -> float | None:
-        """Seconds since the message that told the last new step."""
+        """Return the seconds since the message that told the last new step."""
         ...
 
     @property
@@ -51,7 +51,7 @@ class JobMetrics(Collector):
         self._most_jobs = most_jobs
 
     def collect(self) -> Iterator[Metric]:
-        """All of them, as they are now."""
+        """Yield the metrics of all jobs as they are now."""
         jobs = list(self._jobs())
         states = Counter(dict.fromkeys(get_args(State), 0))
         states.update(_state(job) for job in jobs)
@@ -81,7 +81,7 @@ class JobMetrics(Collector):
         yield from (info, *families.values())
 
     def _figures(self, job: Object) -> dict[str, float | None]:
-        """What is known of one job; its status holds what rank 0 said before this operator was there, or led."""
+        """Return one job's figures; its status holds what rank 0 told an operator before this one led."""
         uid, status = job["metadata"]["uid"], job.get("status", {})
         said = self._heard.latest(uid) or Rank0Status()
         is_over = _state(job) in ("Succeeded", "Failed")
@@ -99,7 +99,7 @@ def _state(job: Object) -> str:
 
 
 def _start_seconds(status: dict[str, Any]) -> float | None:
-    """None before every worker was ready, and where a clock was wrong."""
+    """Return the seconds from the request for pods to their readiness; None before that, or if a clock was wrong."""
     started = next((each for each in status.get("conditions", ()) if each["type"] == "Started"), None)
     asked, ready = parse_time(status.get("startTime")), parse_time(started and started["lastTransitionTime"])
     if started is None or started["status"] != "True" or asked is None or ready is None or ready < asked:

@@ -1,6 +1,6 @@
-"""What rank 0 of every running job says of its training, read over gRPC with the job's own certificates.
+"""A client of rank 0 of every running job, which reads its status over gRPC with the job's own certificates.
 
-Pods need no rights on the API server that way. One thread watches all jobs. Rank 0 sends at its own pace, news at once,
+Pods thus need no rights on the API server. One thread watches all jobs. Rank 0 sends at its own pace, news at once,
 and, just before its pod ends, how the training ended. So the operator has the true last figures of a finished job,
 which it could no longer ask for.
 """
@@ -56,13 +56,13 @@ Address = Callable[[str, str, str], str]
 
 
 def rank0_address(namespace: str, name: str, batch_job: str) -> str:
-    """The address of a job's rank 0, by the DNS name of worker 0's pod."""
+    """Return the address of a job's rank 0, by the DNS name of worker 0's pod."""
     return f"{worker_host(name, namespace, 0, batch_job)}:{TRAINER_STATUS_PORT}"
 
 
 @dataclass
 class _Followed:
-    """What is known of one attempt of a job."""
+    """The state of one attempt of a job."""
 
     namespace: str
     name: str
@@ -116,19 +116,19 @@ class Rank0Client:
         self._loop.close()
 
     def latest(self, uid: str) -> Rank0Status | None:
-        """Rank 0's last message; None if none has come in this attempt."""
+        """Return rank 0's last message; None if none has come in this attempt."""
         with self._lock:
             followed = self._followed.get(uid)
             return followed.latest if followed else None
 
     def progress(self, uid: str) -> Progress:
-        """How far the attempt has got, by all messages of rank 0."""
+        """Return the attempt's progress, by all messages of rank 0."""
         with self._lock:
             followed = self._followed.get(uid)
             return followed.progress if followed else Progress()
 
     def since_progress(self, uid: str) -> float | None:
-        """Seconds since the message that told the attempt's last new step; None before there was a message."""
+        """Return the seconds since the message with the attempt's last new step; None before any message."""
         with self._lock:
             followed = self._followed.get(uid)
             if followed is None or followed.latest is None:
@@ -142,7 +142,7 @@ class Rank0Client:
             return sum(each.watch is not None and not each.watch.done() for each in self._followed.values())
 
     def unreachable_reason(self, uid: str) -> str:
-        """Why no message has come for `SILENT_SECONDS` though every worker is ready; empty if one has."""
+        """Return why no message has come for `SILENT_SECONDS` though all workers are ready; empty if one has."""
         with self._lock:
             followed = self._followed.get(uid)
             return followed.unreachable_reason if followed else ""
@@ -181,12 +181,15 @@ class Rank0Client:
             self._drop(uid)
 
     def _named(self, namespace: str, name: str) -> list[str]:
-        """Uids of the jobs of that name: one, or for a moment also the earlier job that it replaces."""
+        """Return the uids of the jobs of that name: one, or for a moment also the earlier job that it replaces."""
         with self._lock:
             return [uid for uid, each in self._followed.items() if (each.namespace, each.name) == (namespace, name)]
 
     def _of_this_attempt(self, observed: ObservedState, child: Child) -> _Followed | None:
-        """What is known of the attempt, made here once one of its workers is ready; an earlier attempt is forgotten."""
+        """Return the state of the attempt, made here once one of its workers is ready; None before.
+
+        The state of an earlier attempt is dropped.
+        """
         followed = self._followed.get(observed.uid)
         if followed is not None and followed.child_uid != child.uid:
             _cancel(self._followed.pop(observed.uid))

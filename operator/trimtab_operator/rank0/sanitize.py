@@ -83,12 +83,12 @@ class Rank0Status:
 
     @property
     def is_final(self) -> bool:
-        """Whether rank 0 has said how training ended."""
+        """True if rank 0 has said how training ended."""
         return self.state in ("Succeeded", "Failed")
 
     @classmethod
     def read(cls, said: status_pb2.Status) -> Self:
-        """What a status says. Never raises."""
+        """Sanitize a status of rank 0. Never raises."""
         loss = _within(said.loss, -LARGEST_LOSS, LARGEST_LOSS) if said.HasField("loss") else None
         return cls(
             state=_STATES.get(said.state, "Unknown"),
@@ -112,7 +112,7 @@ def _plan(said: status_pb2.Plan) -> Plan | None:
 
 
 def _network(said: status_pb2.Network) -> Network | None:
-    """None also while the bandwidth is not known, which rank 0 says by 0."""
+    """Return the network's figures; None also while the bandwidth is unknown, which rank 0 reports as 0."""
     latency = _within(said.latency_seconds, 0.0, LONGEST_SECONDS)
     bandwidth = _within(said.bandwidth_bytes_per_second, 0.0, LARGEST_BANDWIDTH)
     return Network(latency, bandwidth, said.stale) if latency is not None and bandwidth else None

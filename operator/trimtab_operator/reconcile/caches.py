@@ -1,7 +1,8 @@
-"""What the operator keeps in memory of TrainingJobs, of their Jobs and of their pods: no more than it reads.
+"""The operator's caches of TrainingJobs, their Jobs and their pods, cut down to what the operator reads.
 
-A template may hold 1.4 MB of text, which take 34 MB once decoded, and a tenant may create many such jobs. So the cache
-keeps no template: it is read again where a child is made of it. ``metadata.generation`` tells one spec from another.
+A template may hold 1.4 MB of text, which takes 34 MB once decoded, and a tenant may create many such jobs. So the cache
+keeps no template: the operator reads it again when it makes a child of it. ``metadata.generation`` tells one spec from
+another.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def trim_training_job(resource: Object) -> None:
 
 
 def size_error(whole_bytes: int, spec_bytes: int = 0) -> str | None:
-    """What is wrong with a job of so many bytes, of which ``spec_bytes`` are the spec without its template."""
+    """Return why a job of ``whole_bytes``, ``spec_bytes`` of them beside its template, is too large; None if it is not."""
     if spec_bytes > MOST_SPEC_BYTES:
         return f"has {spec_bytes} bytes beside the template, and the operator reads {MOST_SPEC_BYTES}; shorten it"
     if whole_bytes > MOST_WHOLE_BYTES:
@@ -61,11 +62,11 @@ def _num_bytes(value: Object) -> int:
 
 
 def read_cached(resource: Object) -> TrainingJob:
-    """The TrainingJob as decisions read it, with a template that says nothing.
+    """Return the TrainingJob as decisions read it, with an empty template.
 
     Raises:
         UserError: if the spec cannot be read. Unknown fields are ignored: the API server has checked the spec, by a
-            definition that may be of a newer version.
+        definition that may be of a newer version.
     """
     spec = resource["spec"]
     if _TOO_LARGE in spec:
@@ -138,6 +139,6 @@ class PodCache:
         return pod
 
     def of(self, namespace: str, name: str) -> list[Object]:
-        """The pods of a job."""
+        """Return the pods of a job."""
         with self._lock:
             return list(self._by_job.get(object_key(namespace, name), {}).values())

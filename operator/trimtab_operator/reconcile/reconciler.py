@@ -171,7 +171,7 @@ class Reconciler:
             return self._sync(observed, decision)
 
     def _create(self, resource: Object, observed: ObservedState, decision: Decision) -> Decision:
-        """The Job is created last, when all that its pods need is there, and once: a template never changes."""
+        """Create the Job, last, when its pods have all that they need, and once: a template never changes."""
         decision = self._sync(observed, decision)
         if decision.blocking_reason or decision.terminal_state:
             return decision
@@ -197,7 +197,7 @@ class Reconciler:
         return decision
 
     def _account_pull_secrets(self, observed: ObservedState) -> list[Object]:
-        """The pull secrets of the pods' ServiceAccount, where those of the monitor's image would displace them."""
+        """Return the pull secrets of the pods' ServiceAccount, if the monitor's image's would displace them."""
         pod = observed.job.spec.template["spec"]
         if not self._settings.netmon_pull_secrets or pod.get("imagePullSecrets"):
             return []
@@ -220,7 +220,7 @@ class Reconciler:
         return decision
 
     def _needs_repair(self, observed: ObservedState) -> bool:
-        """Whether the spec has changed, or children have not been seen to for a while."""
+        """Return whether the spec has changed, or children have not been synced for a while."""
         if observed.status.is_final or observed.own_child is None or observed.own_child.is_deleting:
             return False
         seen = (observed.now, observed.status.observed_generation)  # by this operator, or by the one before it
@@ -241,7 +241,7 @@ class Reconciler:
 
 
 def _is_final(refusal: RefusedError) -> bool:
-    """Whether what was to be created can never be, because its cause lies in what the job's own spec says.
+    """Return whether an object can never be created because of the job's own spec.
 
     A template is immutable. But a policy or a webhook may be changed, whatever status and reason it refuses with.
     """
@@ -253,7 +253,10 @@ def _is_final(refusal: RefusedError) -> bool:
 
 
 def _refused(observed: ObservedState, decision: Decision, refusal: RefusedError) -> Decision:
-    """To be mended by somebody (a quota, a rule, a webhook that is away), or to be tried again: then it is raised."""
+    """Return a blocked decision if somebody must lift the refusal (a quota, a rule, a webhook that is away).
+
+    A refusal that may pass by itself is raised again.
+    """
     is_webhook = refusal.status >= 500 and "webhook" in refusal.message
     if not is_webhook and (refusal.status in (404, 409, 429) or not 400 <= refusal.status < 500):
         raise refusal

@@ -24,7 +24,7 @@ _UNREADABLE_REMEDY = (
 
 
 def report(observed: ObservedState, decision: Decision) -> Status:
-    """The status as it should be now."""
+    """Return the status as it should be now."""
     before, child = observed.status, observed.own_child
     if before.is_final:
         if decision.action is Action.DELETE_JOB:
@@ -63,7 +63,7 @@ def report(observed: ObservedState, decision: Decision) -> Status:
 
 
 def unreadable(before: Status, mistake: str, generation: int, now: datetime) -> Status:
-    """The status of a job whose spec this version cannot read: it says so, and keeps all else.
+    """Return the status of a job whose spec this version cannot read: a message, with all else kept.
 
     Ready becomes Unknown, for the job's pods may train. A job that has ended stays as it ended.
     """
@@ -77,14 +77,14 @@ def unreadable(before: Status, mistake: str, generation: int, now: datetime) -> 
 
 
 def _memory_evictions(before: Status, restart: Restart | None) -> int:
-    """Attempts in a row that were evicted for want of memory, the one that ``restart`` follows included."""
+    """Count the attempts in a row that were evicted for want of memory, the one before ``restart`` included."""
     if restart is None:
         return before.memory_evictions_in_a_row
     return before.memory_evictions_in_a_row + 1 if restart.is_memory_eviction else 0
 
 
 def _state(observed: ObservedState, decision: Decision, workers: Workers) -> State:
-    """The state of the job after this decision."""
+    """Return the state of the job after this decision."""
     if decision.terminal_state is not None:
         return decision.terminal_state.state
     if is_suspended(observed):
@@ -101,7 +101,7 @@ def _state(observed: ObservedState, decision: Decision, workers: Workers) -> Sta
 
 
 def _start_time(observed: ObservedState, decision: Decision, state: State) -> str | None:
-    """When pods were first asked for; a resumed job gets a new time, as a Job's own startTime does."""
+    """Return when pods were first asked for; a resumed job gets a new time, as a Job's own startTime does."""
     if state == "Suspended":
         return None
     if observed.status.start_time is None and (
@@ -112,7 +112,7 @@ def _start_time(observed: ObservedState, decision: Decision, state: State) -> st
 
 
 def _training_fields(before: Status, rank0_status: Rank0Status | None, now: datetime) -> dict[str, object]:
-    """What rank 0 reports of training, as fields of the status; empty if it reports nothing."""
+    """Return rank 0's report of training as fields of the status; empty if there is no report."""
     if rank0_status is None:
         return {}
     figures: dict[str, object] = {}

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class _NewsBudget:
-    """What rank 0 of one job may cost by changing its plan or its network's figures, as often as it likes."""
+    """The budget for changes of one job's plan and network figures, which rank 0 can cause at will."""
 
     def __init__(self) -> None:
         self.writes = TokenBucket(NEWS_WRITES, 1, period=SECONDS_PER_NEWS_WRITE)
@@ -46,15 +46,15 @@ class StatusWriter:
         self._news: dict[str, _NewsBudget] = {}
 
     def is_older_than_written(self, key: str, resource: Object) -> bool:
-        """Whether this copy of the job is from before its status was last written."""
+        """Return whether this copy of the job is from before its status was last written."""
         return int(resource["metadata"]["resourceVersion"]) < self._written.get(key, 0)
 
     def seconds_to_news_write(self, key: str, now: datetime) -> float:
-        """Seconds until rank 0's news may cost a write of the job's status; 0: now."""
+        """Return the seconds until rank 0's news may cost a write of the job's status."""
         return self._budget(key).writes.seconds_to_level(1, now.timestamp())
 
     def forget(self, key: str) -> None:
-        """The job is gone."""
+        """Forget a job that is gone."""
         self._written.pop(key, None)
         self._news.pop(key, None)
 
