@@ -1,4 +1,4 @@
-"""What a monitor is told on its command line."""
+"""Settings of a monitor, given on its command line."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trimtab_api.names import MOST_WORKERS
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where one worker's monitor listens: gRPC on TCP and the echo on UDP."""
+    """The address of one worker's monitor: gRPC on TCP and the echo on UDP."""
 
     host: str
     port: int
 
     @property
     def includes_loopback(self) -> bool:
-        """Whether processes beside it reach it by ``localhost``."""
+        """True if processes beside it reach it by ``localhost``."""
         return self.host in ("localhost", "0.0.0.0") or self.host.startswith("127.")  # noqa: S104 - compared, not bound
 
     @property
@@ -28,7 +28,7 @@ class Endpoint:
         return "127.0.0.1" if self.host == "0.0.0.0" else self.host  # noqa: S104 - compared, not bound
 
     def __str__(self) -> str:
-        """``HOST:PORT``."""
+        """Return ``HOST:PORT``."""
         return f"{self.host}:{self.port}"
 
     @classmethod
@@ -51,10 +51,12 @@ _MOST_NAMES = 100_000
 
 
 def written_out(names: str, field: str) -> Iterator[str]:
-    """Each of the names between commas; one that holds a range of numbers, such as ``a{0..2}``, is one for each.
+    """Yield the names between commas; a name with a range of numbers, such as ``a{0..2}``, is one for each.
 
-    The names of a thousand pods are longer, written out, than what a process can be given in one word.
-    Raises `UserError`.
+    The names of a thousand pods, written out, are longer than one argument of a process may be.
+
+    Raises:
+        UserError: If a name or a range is wrong.
     """
     for name in names.split(","):
         numbers = _NUMBERS.search(name)

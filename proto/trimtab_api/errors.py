@@ -20,16 +20,16 @@ class UserError(Exception):
         self.file = file
 
     def in_file(self, file: str) -> UserError:
-        """The same error, said of a file."""
+        """Return the same error with the file that it is about."""
         return UserError(self.remedy, field=self.field, value=self.value, file=file)
 
     def __str__(self) -> str:
-        """``file: field: 'value': remedy``, leaving out what is not known."""
+        """Return ``file: field: 'value': remedy``, leaving out what is not known."""
         value = self.value if len(self.value) <= _LONGEST_VALUE else f"{self.value[:_LONGEST_VALUE]}..."
         value = f"{value!r}" if value else ""
         return _on_one_line(": ".join(part for part in (self.file, self.field, value, self.remedy) if part))
 
 
 def _on_one_line(text: str) -> str:
-    """Names come from files, so they may hold anything; what would break the line or the terminal is escaped."""
+    """Escape what would break the line or the terminal: names come from files, and may hold anything."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

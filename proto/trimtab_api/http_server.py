@@ -123,8 +123,8 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 class _Handler(WSGIRequestHandler):
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Probes come every few seconds; nobody wants to read of them."""
+        """Log nothing: probes come every few seconds."""
 
     def address_string(self) -> str:
-        """The client's address, without asking a resolver for its name."""
+        """Return the client's address, without asking a resolver for its name."""
         return str(self.client_address[0])

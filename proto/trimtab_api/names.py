@@ -65,7 +65,7 @@ _ATTEMPT_SUFFIX = re.compile(r"-r[0-9]+$")
 
 
 def attempt_name(job: str, attempt: int) -> str:
-    """Name of the Kubernetes Job of one attempt, which is also the first part of its pods' host names.
+    """Return the name of the Kubernetes Job of one attempt, which also begins its pods' host names.
 
     Each attempt has a name of its own, so that no pod of an earlier attempt is found under a name of this one. With the
     longest name of a job, the most workers and a million attempts a pod's host name has the 63 characters allowed.
@@ -74,19 +74,22 @@ def attempt_name(job: str, attempt: int) -> str:
 
 
 def possible_jobs(batch_job: str) -> set[str]:
-    """The TrainingJobs, one or two, that may have a Kubernetes Job of this name."""
+    """Return the TrainingJobs, one or two, that may have a Kubernetes Job of this name."""
     return {batch_job, _ATTEMPT_SUFFIX.sub("", batch_job)}
 
 
 def worker_host(job: str, namespace: str, worker: int | str, batch_job: str) -> str:
-    """DNS name of one worker's pod, by its completion index; the job's headless Service answers for it.
+    """Return the DNS name of one worker's pod, for which the job's headless Service answers.
 
-    ``batch_job`` is the name of the Kubernetes Job that made the pod. ``worker`` may also be a pattern of indices, such
-    as ``{0..7}``, for the names of several pods.
+    Args:
+        job: Name of the TrainingJob.
+        namespace: Its namespace.
+        worker: The pod's completion index, or a pattern of indices, such as ``{0..7}``, for several pods.
+        batch_job: Name of the Kubernetes Job that made the pod.
     """
     return f"{batch_job}-{worker}.{service_host(job, namespace)}"
 
 
 def service_host(job: str, namespace: str) -> str:
-    """DNS name of the job's headless Service, which has the addresses of all pods of this attempt."""
+    """Return the DNS name of the job's headless Service, which has the addresses of this attempt's pods."""
     return f"{job}.{namespace}.svc"

@@ -1,4 +1,4 @@
-"""What follows where restarts fail before their first step: the rule of the local launcher and of the operator.
+"""The rule for restarts that fail before their first step, shared by the local launcher and the operator.
 
 A worker's last words, its container's termination message, say whether its ranks took a step.
 """

@@ -119,7 +119,7 @@ class Coordinator:
             self._has_news.set()  # doubted measurements are stale while no test can follow
 
     def debug_state(self) -> DebugState:
-        """What is about to be tested, and what it may cost; it changes nothing."""
+        """Return what is about to be tested, and what it may cost; nothing changes."""
         return DebugState(
             is_round_wanted=self._wanted is not None,
             num_links_tested=self._records.num_tested,
@@ -267,7 +267,7 @@ class Coordinator:
                 self._interval.confirm()
 
     def _is_testable(self, pair: Pair) -> bool:
-        """Whether a test may succeed; testing a host that does not answer would only delay others."""
+        """Return whether a test may succeed; testing a host that does not answer would only delay others."""
         return not self._links.states[pair].is_unreachable and self._records.may_be_tested(pair, time.monotonic())
 
     def _on_test_end(self, has_changed: bool) -> None:

@@ -1,4 +1,4 @@
-"""What the coordinator is about to do, to look at: for tests, and for people who ask why a link is not tested."""
+"""A view of the coordinator's plans, for tests and for people who ask why a link is not tested."""
 
 from __future__ import annotations
 

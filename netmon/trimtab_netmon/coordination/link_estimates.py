@@ -1,4 +1,4 @@
-"""What tests have said of each link's bandwidth, and how much of it holds. Pure: times go in, measurements come out."""
+"""Estimates of each link's bandwidth from tests, and evidence against them. Pure: times go in."""
 
 from __future__ import annotations
 
@@ -44,7 +44,14 @@ class MaxAge:
 
     @classmethod
     def of(cls, num_workers: int, interval: float, share: float, bytes_per_day: float) -> MaxAge:
-        """By the shortest interval between tests [seconds] and the budgets of one host; any may be the limit."""
+        """Return the limits by the shortest interval between tests and by the budgets of one host; any may be tightest.
+
+        Args:
+            num_workers: Number of hosts.
+            interval: Shortest interval between tests, seconds.
+            share: Most of a host's time that tests may take.
+            bytes_per_day: Most bytes that tests may send and receive at a host in a day.
+        """
         num_links = num_workers * (num_workers - 1)
         tests_of_host = 2 * (num_workers - 1)
         by_turn = num_links * longest_interval(interval, num_links)
@@ -53,13 +60,13 @@ class MaxAge:
         return cls(max(LEAST_MAX_AGE, CYCLES * max(by_turn, by_share)), CYCLES * by_bytes)
 
     def seconds(self, bandwidth: float) -> float:
-        """Seconds after which the measurement of a link that carries so many bytes per second is too old."""
+        """Return the seconds after which the measurement of a link with such a bandwidth [bytes/s] is too old."""
         return max(self.by_turn, self.seconds_per_bandwidth * bandwidth)
 
 
 @dataclass
 class _Record:
-    """What is known of one link."""
+    """The state of one link."""
 
     measurement: Measurement = field(default_factory=Measurement)
     tested_at: float = float("-inf")
@@ -86,7 +93,7 @@ class _Record:
         self.suspect_since, self.last_evidence_at = min(self.suspect_since, at), max(self.last_evidence_at, at)
 
     def confirm(self, begun: float) -> None:
-        """A good test has been made that began then: only evidence found since remains."""
+        """Note a good test that began at a time: only evidence found since remains."""
         self.suspect_since = self.last_evidence_at if self.last_evidence_at > begun else float("inf")
 
 
@@ -102,7 +109,7 @@ class BandwidthRecords:
         """The links whose tests showed it."""
 
     def __iter__(self) -> Iterator[Pair]:
-        """Every link."""
+        """Iterate over every link."""
         return iter(self._records)
 
     @property
@@ -111,7 +118,13 @@ class BandwidthRecords:
         return sum(record.measurement.value > 0 for record in self._records.values())
 
     def measurement(self, pair: Pair, now: float, is_affordable: bool = True) -> Measurement:
-        """What is believed of a link. ``is_affordable``: the budget allows the test that doubt calls for."""
+        """Return the estimate of a link.
+
+        Args:
+            pair: The link.
+            now: Monotonic seconds.
+            is_affordable: True if the budget allows the test that a suspect estimate calls for.
+        """
         record = self._records[pair]
         if record.measurement.value == 0:
             return record.measurement
@@ -158,7 +171,7 @@ class BandwidthRecords:
         record.failures += 1
 
     def is_suspect(self, pair: Pair) -> bool:
-        """Whether evidence against a link's measurement waits for a test."""
+        """Return whether evidence against a link's measurement waits for a test."""
         return self._records[pair].is_suspect
 
     def invalidate(self, pairs: Iterable[Pair], at: float) -> list[Pair]:
@@ -179,11 +192,11 @@ class BandwidthRecords:
                 record.suspect_since = float("inf")
 
     def may_be_tested(self, pair: Pair, now: float) -> bool:
-        """Whether a link is not being left alone after a failed test."""
+        """Return whether a link is not being left alone after a failed test."""
         return now >= self._records[pair].retry_at
 
     def is_current(self, pair: Pair, since: float) -> bool:
-        """Whether a link has been tested since a round began, since the network changed and since evidence was found.
+        """Return whether a link was tested since a round began, since the last change, and since evidence was found.
 
         A link whose test found no change, in a batch that did, may have been tested just before the change.
         """
@@ -193,11 +206,11 @@ class BandwidthRecords:
         return record.tested_at >= since and is_newer and not record.is_suspect
 
     def was_tested(self, pair: Pair, since: float) -> bool:
-        """Whether a good test of a link began since then."""
+        """Return whether a good test of a link began since then."""
         return self._records[pair].tested_at >= since
 
     def expected(self, pair: Pair) -> float:
-        """Bytes per second that a test of a link should find; 0: unknown.
+        """Return the bandwidth [bytes/s] that a test of a link should find; 0: unknown.
 
         A test that expects nothing, or as much as a fast network carried, fills the queue of a link that has just
         become slow, and the job's exchanges wait in that queue for seconds.
@@ -207,7 +220,7 @@ class BandwidthRecords:
         return expected(pair, {each: record.measurement.value for each, record in tested.items()}, current)
 
     def next_periodic(self, is_testable: Callable[[Pair], bool]) -> Pair | None:
-        """The link whose turn it is: first doubted ones, then ones never tried, then the one tried longest ago."""
+        """Return the next link to test: first suspect ones, then ones never tried, then the one tried longest ago."""
         return min(filter(is_testable, self._records), key=self._urgency, default=None)
 
     def _urgency(self, pair: Pair) -> tuple[bool, float, Pair]:
@@ -222,7 +235,7 @@ EVIDENCE_SPAN = 5.0
 
 
 class ReceiveRateEvidence:
-    """Compares received traffic with what links are believed to carry, and casts doubt on their records."""
+    """Evidence from received traffic: more than a worker's links are estimated to carry makes them suspect."""
 
     def __init__(self, records: BandwidthRecords) -> None:
         self._records = records

@@ -80,7 +80,7 @@ class LinkTests:
     def _keep_failure(
         self, pair: Pair, begun: float, error: grpc.aio.AioRpcError | converters.MalformedReplyError
     ) -> None:
-        """A failed test costs its hosts' budgets as well."""
+        """Note a failed test, which costs its hosts' budgets as well."""
         now = time.monotonic()
         reason = error.code().name.lower() if isinstance(error, grpc.aio.AioRpcError) else "nonsense"
         seconds = min(now - begun, FAILURE_COST)

@@ -1,4 +1,4 @@
-"""What worker 0 believes of every link, merged from the workers' tables and the tests. Pure: times go in."""
+"""Worker 0's view of every link, merged from the workers' tables and the tests. Pure: times go in."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MergedLinks:
         return has_changed
 
     def _current(self, pair: Pair, now: float, is_affordable: bool) -> LinkState:
-        """The link's present state, before small changes are left out."""
+        """Return the link's present state, before small changes are left out."""
         heard_at, links = self._tables.get(pair[0], (float("-inf"), {}))
         link = links.get(pair, LinkState(*pair))
         bandwidth = self._records.measurement(pair, now, is_affordable=is_affordable)

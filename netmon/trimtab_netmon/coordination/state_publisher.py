@@ -34,7 +34,7 @@ class StatePublisher:
         return self._published.value
 
     def is_due(self, now: float) -> bool:
-        """Whether to publish a state whose summary is as before."""
+        """Return whether to publish a state whose summary is as before."""
         return now - self._published_at > (self._spacing if self.has_unpublished else HEARTBEAT)
 
     def publish(self, links: MergedLinks, problem: str) -> None:

@@ -59,7 +59,7 @@ class Host:
 
 
 def available() -> str | None:
-    """None when the emulator can work here, else one sentence: what is missing and what to do."""
+    """Return None if the emulator can work here, else one sentence: what is missing and what to do."""
     if not sys.platform.startswith("linux"):
         return "the network emulator needs Linux; run on a Linux machine"
     if os.geteuid() != 0:
@@ -157,11 +157,15 @@ class Emulator:
         return self.network.at(self.elapsed)
 
     def lag(self) -> RelayReport:
-        """How late the relay was, and what it carried. Raises `RelayError` when it is gone."""
+        """Return how late the relay was, and what it carried.
+
+        Raises:
+            RelayError: If the relay is gone.
+        """
         return self._running().report()
 
     def command(self, host_index: int, argv: list[str]) -> list[str]:
-        """The command that runs ``argv`` on a host; the process is its own, so signals reach it."""
+        """Return the command that runs ``argv`` on a host; the process is its own, so signals reach it."""
         return namespaces.inside(self.hosts[host_index].namespace, argv)
 
     def close(self) -> None:

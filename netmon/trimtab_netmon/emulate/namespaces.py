@@ -40,18 +40,18 @@ class NamespaceError(RuntimeError):
 
 
 def new_names(name: str, count: int) -> list[str]:
-    """Names for ``count`` namespaces of this process, never used before."""
+    """Return names for ``count`` namespaces of this process, never used before."""
     serial = next(_serials)
     return [f"trimtab-{name}-{os.getpid()}-{serial}-{host}" for host in range(count)]
 
 
 def path_of(namespace: str) -> Path:
-    """The file that stands for a namespace."""
+    """Return the file that stands for a namespace."""
     return NAMESPACES / namespace
 
 
 def inside(namespace: str, argv: list[str]) -> list[str]:
-    """The command that runs ``argv`` inside a namespace, in the same process."""
+    """Return the command that runs ``argv`` inside a namespace, in the same process."""
     return ["nsenter", f"--net={path_of(namespace)}", "--", *argv]
 
 

@@ -61,7 +61,7 @@ def parse_network(text: str, file: str = "") -> Network:
 
 
 def write_network(network: Network) -> str:
-    """The text of a network's file; quantities keep three significant digits."""
+    """Return the text of a network's file; quantities keep three significant digits."""
     phases = []
     for phase in network.phases:
         entry: dict[str, Any] = {

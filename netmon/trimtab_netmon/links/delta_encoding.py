@@ -20,7 +20,7 @@ class StateSender:
         self._sent_at = self._whole_sent_at = 0.0
 
     def message(self, state: netmon_pb2.NetworkState, now: float) -> netmon_pb2.NetworkState:
-        """What to send for the reader to have ``state``: itself, or what is new in it."""
+        """Return the message that gives the reader ``state``: the whole of it, or the difference."""
         known, elapsed = self._known, now - self._sent_at
         self._known, self._sent_at = state, now
         if known is None or not _same_links(known, state) or now - self._whole_sent_at >= WHOLE_EVERY:
@@ -45,7 +45,7 @@ class StateReader:
         self._known: netmon_pb2.NetworkState | None = None
 
     def merge(self, message: netmon_pb2.NetworkState) -> netmon_pb2.NetworkState | None:
-        """The whole state; None where a partial one is not based on any."""
+        """Return the whole state after a message; None if a delta has no state to build on."""
         if not message.partial:
             self._known = message
             return message
@@ -72,7 +72,7 @@ def _same_links(a: netmon_pb2.NetworkState, b: netmon_pb2.NetworkState) -> bool:
 
 
 def _says_more(old: netmon_pb2.Link, new: netmon_pb2.Link) -> bool:
-    """Whether a reader would act on the difference: published values stand until they have moved materially."""
+    """Return whether a reader would act on the difference: published values stand until they move materially."""
     return old.silent != new.silent or any(
         (a.value, a.method, a.stale, a.lower_bound) != (b.value, b.method, b.stale, b.lower_bound)
         for a, b in ((old.latency, new.latency), (old.bandwidth, new.bandwidth))

@@ -35,12 +35,12 @@ class ArrivalClock:
         self._was_set = abs(self._difference - before) > SAME_CLOCK
 
     def monotonic(self, stamp: int) -> int | None:
-        """The monotonic time of a stamp [nanoseconds since the epoch]; None if the wall clock was set lately."""
+        """Return the monotonic time of a stamp [nanoseconds since the epoch]; None if the wall clock was set lately."""
         arrived = stamp - self._difference
         return None if self._was_set or arrived > self._monotonic() + SAME_CLOCK else arrived
 
     def _read(self) -> int:
-        """Wall clock minus monotonic clock, by the reading that took least time."""
+        """Return wall clock minus monotonic clock, by the reading that took least time."""
         readings = []
         for _ in range(_READINGS):
             before, wall, after = self._monotonic(), self._wall(), self._monotonic()

@@ -51,7 +51,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class TestResult:
-    """What one test found."""
+    """The result of one test."""
 
     bandwidth: float
     """Bytes per second."""
@@ -65,7 +65,7 @@ class TestResult:
 
     @classmethod
     def of(cls, sent: Sent, expected: float) -> TestResult:
-        """What a test says of a link that was ``expected`` to carry so many bytes per second."""
+        """Judge a test of a link that was ``expected`` to carry so many bytes per second."""
         bandwidth, method = judge(sent.rates, expected)
         if sent.engine is Engine.NATIVE:
             method = _NATIVE[method]
@@ -73,7 +73,7 @@ class TestResult:
         return cls(bandwidth, method, sent.duration, bound, sent.num_bytes)
 
     def after(self, *earlier: Sent) -> TestResult:
-        """This result with what was spent before it."""
+        """Return this result with the cost of earlier attempts added."""
         return replace(
             self,
             duration=self.duration + sum(each.duration for each in earlier),

@@ -82,12 +82,12 @@ class Rates:
 
 
 def flowing_in(samples: Sequence[Sample]) -> list[Sample]:
-    """The samples from the test's first own data on."""
+    """Return the samples from the test's first own data on."""
     return [each for each in samples if each.own > 0]
 
 
 def rates_over(samples: Sequence[Sample], window: float) -> tuple[float, float]:
-    """Total and own bytes per second over the last ``window`` seconds; zeros where the samples span less."""
+    """Return total and own bytes/s over the last ``window`` seconds; zeros if the samples span less."""
     for first in reversed(samples):
         elapsed = samples[-1].at - first.at
         if elapsed >= window:
@@ -96,9 +96,10 @@ def rates_over(samples: Sequence[Sample], window: float) -> tuple[float, float]:
 
 
 def best_rates(samples: Sequence[Sample]) -> tuple[float, float]:
-    """Total and own bytes per second of the `RATE_WINDOW` with the largest total in which the test's own data flowed.
+    """Return total and own bytes/s of the `RATE_WINDOW` with the largest total in which the test's own data flowed.
 
-    Zeros if there is none: while the test's data wait behind the job's, the job's rate tells nothing of the link.
+    The rates are zeros if there is none: while the test's data wait behind the job's, the job's rate tells nothing of
+    the link.
     """
     flowing = flowing_in(samples)
     rates = (rates_over(flowing[: end + 1], RATE_WINDOW) for end in range(len(flowing)))
@@ -106,10 +107,15 @@ def best_rates(samples: Sequence[Sample]) -> tuple[float, float]:
 
 
 def has_seen_enough(samples: Sequence[Sample], expected: float, round_trip: float) -> bool:
-    """Whether a test can stop: its own data flow, and the total meets the expected rate or has stopped rising.
+    """Return whether a test can stop: its data flow, and the total meets the expected rate or has stopped rising.
 
-    ``samples`` are the receiver's; ``round_trip`` is in seconds. Only samples with the test's own data count, because
-    the job's traffic may be steady long before the test's first byte.
+    Only samples with the test's own data count, because the job's traffic may be steady long before the test's first
+    byte.
+
+    Args:
+        samples: The receiver's samples.
+        expected: The expected rate, bytes/s.
+        round_trip: Seconds.
     """
     flowing = flowing_in(samples)
     if not flowing or flowing[-1].at - flowing[0].at < CONFIRM_AFTER:
@@ -132,30 +138,33 @@ def has_seen_enough(samples: Sequence[Sample], expected: float, round_trip: floa
 
 
 def is_over_time(samples: Sequence[Sample], round_trip: float) -> bool:
-    """Whether a test has had its time without settling; the job pays for more of it, and its best rate is known."""
+    """Return whether a test has had its time without settling.
+
+    The job pays for more of it, and its best rate is known.
+    """
     flowing = flowing_in(samples)
     limit = min(TEST_LIMIT, UNSETTLED_LIMIT + 2 * SETTLE_ROUND_TRIPS * round_trip)
     return bool(flowing) and flowing[-1].at - flowing[0].at > limit
 
 
 def was_starved(samples: Sequence[Sample]) -> bool:
-    """Whether the receiver sampled much more rarely than it should."""
+    """Return whether the receiver sampled much more rarely than it should."""
     return samples[-1].at - samples[0].at > STARVED_BEYOND * SAMPLE_INTERVAL * max(1, len(samples) - 1)
 
 
 def has_risen(samples: Sequence[Sample], expected: float) -> bool:
-    """Whether more arrives than the expected rate."""
+    """Return whether more arrives than the expected rate."""
     now, _ = rates_over(flowing_in(samples), CONFIRM_AFTER)
     return is_more(now, expected)
 
 
 def is_more(rate: float, expected: float) -> bool:
-    """Whether a rate is more than the expected rate allows."""
+    """Return whether a rate is more than the expected rate allows."""
     return rate > (1 + CONFIRMS_WITHIN) * expected
 
 
 def under_way(expected: float, round_trip: float) -> int:
-    """Bytes that a test keeps under way to confirm an expected rate.
+    """Return the bytes that a test keeps under way to confirm an expected rate.
 
     They fill the link, and little more. A test that sends all it can leaves a queue behind, in which the job's own
     messages wait long after the test is over (0.4 s on an emulated 1 Gbit/s, 0.8 s on 100 Mbit/s).
@@ -164,11 +173,17 @@ def under_way(expected: float, round_trip: float) -> int:
 
 
 def was_held_down(bandwidth: float, rates: Rates, limit: int, expected: float, round_trip: float) -> bool:
-    """Whether a test that could have only ``limit`` bytes under way may have found less than the link carries.
+    """Return whether a test with at most ``limit`` bytes under way may have found less than the link carries.
 
-    ``bandwidth`` is what it found. ``round_trip`` is the one at the test's end: the network may have changed since the
-    limit was chosen by an earlier one. Where more arrives than the expected rate, the limit alone may keep the test's
-    own part small: beside training, a link ten times as fast as expected once looked unchanged.
+    If more arrives than the expected rate, the limit alone may keep the test's own part small: beside training, a link
+    ten times as fast as expected once looked unchanged.
+
+    Args:
+        bandwidth: The result of the test, bytes/s.
+        rates: The rates that the test saw.
+        limit: Most bytes under way.
+        expected: The expected rate, bytes/s.
+        round_trip: Seconds at the test's end: the network may have changed since an earlier one determined the limit.
     """
     if min(bandwidth, rates.received) < (1 - CONFIRMS_WITHIN) * expected:
         return rates.was_starved or rates.own * (round_trip + SCHEDULING) > HELD_DOWN_BEYOND * limit
@@ -176,12 +191,12 @@ def was_held_down(bandwidth: float, rates: Rates, limit: int, expected: float, r
 
 
 def is_lower_bound(bandwidth: float, rates: Rates, expected: float) -> bool:
-    """Whether the link may carry more than a test found; a test that confirmed what was expected found no bound."""
+    """Return whether the link may carry more than a test found; a test that confirmed the expected rate is no bound."""
     return bandwidth != expected and (rates.was_starved or not rates.has_settled)
 
 
 def judge(rates: Rates, expected: float) -> tuple[float, Method]:
-    """What the link carries, bytes per second.
+    """Return the bandwidth of a link, in bytes/s, by the rates that a test saw.
 
     On an otherwise idle link it is what arrived. Beside other traffic the test shows two bounds: the link carries at
     least what the test's own flows got, and at most that plus the traffic that they displaced at one of the two ends.

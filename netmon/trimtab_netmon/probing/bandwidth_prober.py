@@ -57,11 +57,11 @@ CALL_LIMIT = START_PATIENCE + TEST_LIMIT + 2 * PATIENCE
 
 
 class BusyError(Exception):
-    """This host, or the other, is in a test already."""
+    """A test of this host, or of the other one, is under way already."""
 
 
 class Tester:
-    """This host's part in bandwidth tests."""
+    """The part of this host in bandwidth tests."""
 
     def __init__(
         self, settings: Settings, interface: InterfaceWatch, peers: Peers, latency_to: Callable[[int], float]
@@ -188,7 +188,7 @@ class Tester:
         return await IperfClient.start(where, source, TEST_LIMIT, window)
 
     def _sent_by_the_job(self) -> float:
-        """Bytes per second that just left this host; if a test has just ended here, those from before that test."""
+        """Return the bytes/s that just left this host, or that left it before a test that has just ended here."""
         if time.monotonic() < self._sent_at + RATE_WINDOW:
             return self._sent_before
         return self._interface.sending_rate(RATE_WINDOW)
@@ -259,12 +259,16 @@ class Tester:
 
 
 def _told(error: OSError) -> str:
-    """What went wrong; some errors have no words, such as asyncio's for a process that has ended."""
+    """Describe an error; some have no words, such as asyncio's for a process that has ended."""
     return str(error) or type(error).__name__
 
 
 def _engine_of(update: netmon_pb2.ReceiveTestUpdate) -> Engine:
-    """The engine that a receiver chose. Raises `TestError`."""
+    """Return the engine that a receiver chose.
+
+    Raises:
+        TestError: If that engine is not known here.
+    """
     try:
         return Engine(update.engine)
     except ValueError:

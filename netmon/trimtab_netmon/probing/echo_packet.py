@@ -23,7 +23,7 @@ SIZE = _FIELDS.size + _TAG_BYTES
 
 
 class EchoPacket(NamedTuple):
-    """What one datagram says."""
+    """The fields of one datagram."""
 
     kind: int
     requester: int

@@ -1,4 +1,4 @@
-"""What sends and receives a test's data: iperf3, or the monitor's own threads; and which of them a test uses."""
+"""The engines that send and receive a test's data (iperf3, or the monitor's own threads), and their choice."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Sender(Protocol):
 
 
 def has_iperf3() -> bool:
-    """True if iperf3 is installed here, with the program that ends it together with its monitor."""
+    """Return whether iperf3 is installed here, with the program that ends it together with its monitor."""
     return shutil.which("iperf3") is not None and shutil.which("setpriv") is not None
 
 

@@ -58,7 +58,7 @@ def installed_version() -> str:
 
 
 def is_fragile(version: str) -> bool:
-    """Whether upstream's iperf3 of a version is ended by one malformed message; a distribution may have mended it."""
+    """Return whether a malformed message ends upstream's iperf3 of a version; a distribution may have fixed it."""
     numbers = re.match(r"(\d+)\.(\d+)", version)
     return numbers is not None and (int(numbers[1]), int(numbers[2])) < LEAST_ROBUST
 
@@ -201,7 +201,7 @@ def _how(returncode: int) -> str:
 
 
 def _free_port(host: str) -> int:
-    """A port that is free now; the kernel chooses it at random."""
+    """Return a port that is free now; the kernel chooses it at random."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
@@ -236,7 +236,7 @@ async def _complaint(process: Process) -> str:
 
 
 def complaint(report: str) -> str:
-    """What a JSON report says went wrong; empty if only that it was stopped."""
+    """Return the error in a JSON report; empty if it is only that the process was stopped."""
     try:
         error = str(json.loads(report).get("error", ""))
     except ValueError:

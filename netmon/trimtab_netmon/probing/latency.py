@@ -36,7 +36,7 @@ class RoundTrip:
 
 @dataclass(frozen=True)
 class Latency:
-    """What the recent echoes of one link say; seconds, one way."""
+    """The latency of one link by its recent echoes; seconds, one way."""
 
     latency: float
     jitter: float
@@ -62,7 +62,10 @@ class LatencyWindow:
             self._samples.popleft()
 
     def is_in_doubt(self) -> bool:
-        """Whether recent echoes took longer than the latency says: a queue, or a change that quiet echoes must show."""
+        """Return whether recent echoes took longer than the latency says.
+
+        The reason is a queue, or a change that quiet echoes must show.
+        """
         if self._latency == 0:
             return True
         newest = self._samples[-1].at
@@ -70,7 +73,7 @@ class LatencyWindow:
         return shortest > DOUBTFUL * self._latency
 
     def estimate(self) -> Latency | None:
-        """The measurements now; None before the first few echoes.
+        """Return the measurements now; None before the first few echoes.
 
         A rise needs `FEWEST_QUIET` quiet echoes, none of which met the old latency, and a slight one more of them. A
         fall needs a single echo of any kind: nothing arrives faster than the link allows. Where a link never pauses
@@ -104,12 +107,12 @@ class LatencyWindow:
         )
 
     def _shows(self, sample: RoundTrip) -> bool:
-        """Whether an echo took no longer than the latency says, give or take what a busy machine adds."""
+        """Return whether an echo took no longer than the latency says, up to what a busy machine adds."""
         return sample.seconds / 2 <= max(DOUBTFUL * self._latency, self._latency + SLIGHT_RISE)
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value below which ``share`` of the values lie, interpolated."""
+    """Return the value below which ``share`` of the values lie, interpolated."""
     ordered = sorted(values)
     position = share * (len(ordered) - 1)
     below = int(position)

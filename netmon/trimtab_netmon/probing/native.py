@@ -153,7 +153,7 @@ class NativeReceiver:
         self._listener.close()
 
     def _accept_all(self) -> list[socket.socket]:
-        """The sender's connections. Whatever else connects is closed."""
+        """Accept the sender's connections; close all others."""
         accepted: list[socket.socket] = []
         try:
             while len(accepted) < NUM_STREAMS:

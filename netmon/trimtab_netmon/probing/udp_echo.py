@@ -78,10 +78,10 @@ class EchoCounter(Protocol):
     """Counts echoes by worker."""
 
     def count_request(self, worker: int) -> None:
-        """A request was sent."""
+        """Count a request that was sent."""
 
     def count_unanswered(self, worker: int) -> None:
-        """A request was not answered within `LONGEST_ROUND_TRIP`."""
+        """Count a request that was not answered within `LONGEST_ROUND_TRIP`."""
 
 
 class Echo:
@@ -189,7 +189,7 @@ class Echo:
             self._socket.sendto(pack(self._key, packet), address)
 
     def _forget_the_unanswered(self) -> None:
-        """Of requests whose answers would come too late: they are the first."""
+        """Drop the oldest requests, whose answers would come too late."""
         oldest = time.monotonic_ns() - int(LONGEST_ROUND_TRIP * 1e9)
         while self._asked and self._asked[number := next(iter(self._asked))].at < oldest:
             if (worker := self._asked.pop(number).worker) is not None:
@@ -251,7 +251,7 @@ class Echo:
 
 
 def _stamp(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """When the kernel received the datagram, nanoseconds since the epoch."""
+    """Return when the kernel received the datagram, in nanoseconds since the epoch."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
             seconds, nanoseconds = _TIMESPEC.unpack(data[: _TIMESPEC.size])

@@ -123,11 +123,11 @@ class Monitor:
         return worker in self._heard and self._windows[worker].is_in_doubt()
 
     def _capacity_to(self, worker: int) -> float:
-        """Bytes per second of the slower direction to a worker; else of the slowest known link here; 0: not known."""
+        """Return the bytes/s of the slower direction to a worker, else of the slowest known link here; 0: not known."""
         return self._capacities.get(worker) or min(self._capacities.values(), default=0.0)
 
     def _latency(self, worker: int) -> float:
-        """One-way latency to a worker, seconds; 0: not known."""
+        """Return the one-way latency to a worker in seconds; 0: not known."""
         estimate = self._windows[worker].estimate()
         return 0.0 if estimate is None else estimate.latency
 
@@ -177,7 +177,7 @@ class Monitor:
             self._interface.capacity = max((converters.magnitude(each.bandwidth.value) for each in mine), default=0.0)
 
     async def _lead_or_follow(self) -> None:
-        """Worker 0 coordinates; the others publish what it publishes."""
+        """Coordinate on worker 0; on the others, publish what worker 0 publishes."""
         if self._coordinator is not None:
             await self._coordinator.run()
             return
@@ -194,14 +194,14 @@ class Monitor:
 
 
 def _is_news(before: LinkState, after: LinkState) -> bool:
-    """Whether a link's latency moved, or began or ceased to be stale."""
+    """Return whether a link's latency moved, or began or ceased to be stale."""
     if (before.latency.stale, before.is_unreachable) != (after.latency.stale, after.is_unreachable):
         return True
     return moved(before.latency.value, after.latency.value, NEWS)
 
 
 def _capacities(state: netmon_pb2.NetworkState, worker: int) -> dict[int, float]:
-    """Bytes per second of the slower direction between a worker and each other one, where one is known."""
+    """Return the bytes/s of the slower direction between a worker and each other one, where one is known."""
     result: dict[int, float] = {}
     for link in state.links:
         value = converters.magnitude(link.bandwidth.value)
@@ -212,7 +212,7 @@ def _capacities(state: netmon_pb2.NetworkState, worker: int) -> dict[int, float]
 
 
 def _gone_stale(state: netmon_pb2.NetworkState, why: str) -> netmon_pb2.NetworkState:
-    """The state as it stands when worker 0's monitor no longer answers."""
+    """Return the state for the time when worker 0's monitor no longer answers."""
     stale = netmon_pb2.NetworkState()
     stale.CopyFrom(state)
     stale.summary.stale = True

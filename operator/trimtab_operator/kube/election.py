@@ -107,6 +107,7 @@ class Lock(LeaseLock):
         return self._renewed_at + RENEW_DEADLINE_SECONDS - time.monotonic()
 
     def get(self, name: str, namespace: str) -> tuple[bool, Any]:
+        """Read the lease; return whether it could be read, and its record or the error."""
         try:
             found, record = super().get(name, namespace)  # type: ignore[no-untyped-call]
         except Unreachable as error:
@@ -114,12 +115,15 @@ class Lock(LeaseLock):
         return found, record
 
     def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
+        """Create the lease unless this process has resigned; return whether it was created."""
         return self._unless_resigned(super().create, name, namespace, election_record)
 
     def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
+        """Renew the lease unless this process has resigned; return whether it was renewed."""
         return self._unless_resigned(super().update, name, namespace, updated_record)
 
     def resign(self) -> None:
+        """Give the lease up, if this process holds it, and renew it no more."""
         with self._writing:
             self._resigned = True
             try:

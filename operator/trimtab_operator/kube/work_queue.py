@@ -113,7 +113,10 @@ class WorkQueue:
                 self._changed.notify()
 
     def get(self) -> str | None:
-        """Wait for the next key and return it; None once the queue is closed. The caller must call `done` or `failed`."""
+        """Wait for the next key and return it; None once the queue is closed.
+
+        The caller must call `done` or `failed`.
+        """
         with self._changed:
             if self._opened_at is None:
                 self._opened_at = self._clock()

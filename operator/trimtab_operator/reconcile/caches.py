@@ -48,7 +48,12 @@ def trim_training_job(resource: Object) -> None:
 
 
 def size_error(whole_bytes: int, spec_bytes: int = 0) -> str | None:
-    """Return why a job of ``whole_bytes``, ``spec_bytes`` of them beside its template, is too large; None if it is not."""
+    """Return why a job is too large to read; None if it is not.
+
+    Args:
+        whole_bytes: Size of the job's JSON.
+        spec_bytes: Size of its spec without the template.
+    """
     if spec_bytes > MOST_SPEC_BYTES:
         return f"has {spec_bytes} bytes beside the template, and the operator reads {MOST_SPEC_BYTES}; shorten it"
     if whole_bytes > MOST_WHOLE_BYTES:

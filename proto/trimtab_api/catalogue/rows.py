@@ -1,4 +1,4 @@
-"""What anyone must know of a scheme without running it: a row of the catalogue."""
+"""A row of the catalogue: the properties of a scheme that can be known without running it."""
 
 from __future__ import annotations
 
@@ -81,11 +81,15 @@ class Collective(Row):
     """Options, such as ``teams=2``, with which tables of costs show it beside the defaults."""
 
     def passes(self, ratio: float, num_ranks: int, selecting: float = 1.0) -> float:
-        """What compressing costs, in passes over the gradient in order: selecting, and putting what arrives in place.
+        """Return the cost of compressing, in passes over the gradient in order: selecting, and placing what arrives.
 
-        ``selecting``: what the sparsifier takes of them. What arrives lies scattered: until every cache line is
-        touched, each value fetches one of its own (docs/measurements/compression.md). Nothing is selected of a dense
-        gradient.
+        What arrives lies scattered: until every cache line is touched, each value fetches one of its own
+        (docs/measurements/compression.md). Of a dense gradient nothing is selected.
+
+        Args:
+            ratio: Compression ratio.
+            num_ranks: Ranks.
+            selecting: Passes that the sparsifier takes.
         """
         if self.is_dense:
             return 0.0
@@ -93,7 +97,7 @@ class Collective(Row):
         return (1.0 if self.has_builtin_sparsifier else selecting) + self.extra_passes + _FETCH_ALL_PASSES * fetched
 
     def arriving(self, ratio: float, num_ranks: int) -> float:
-        """Values that arrive on a rank, as a share of its elements: they cost the passes over memory."""
+        """Return the values that arrive on a rank, as a share of its elements: they cost the passes over memory."""
         return ratio if self.shares_indices or self.reselects else num_ranks * ratio
 
 

@@ -50,7 +50,7 @@ class SourceOptions:
 
 @lru_cache(maxsize=256)
 def source_options(source: str) -> SourceOptions:
-    """Those of a source's text, such as ``update:steps=4``."""
+    """Return the options of a source's text, such as ``update:steps=4``."""
     values = sources.options(source)
     return SourceOptions(
         local_steps=values.get(LOCAL_STEPS.name, 0),

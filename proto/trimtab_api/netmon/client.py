@@ -74,7 +74,7 @@ class NetworkView:
 
     @property
     def is_measured(self) -> bool:
-        """Whether both figures have been measured at least once."""
+        """True if both figures have been measured at least once."""
         return self.latency > 0 and self.bandwidth > 0
 
 
@@ -108,7 +108,7 @@ class NetworkWatch:
         return self._view.problem
 
     def wait_until_measured(self, timeout: float) -> NetworkView:
-        """The first view with both figures; after ``timeout`` seconds, the newest as it is."""
+        """Wait for the first view with both figures; after ``timeout`` seconds, return the newest as it is."""
         with self._changed:
             self._changed.wait_for(lambda: self._view.is_measured, timeout)
         return self._view
@@ -174,7 +174,7 @@ def watch(
 
 
 def _view_of(state: netmon_pb2.NetworkState) -> NetworkView:
-    """What a state says; a figure that is no number, or cannot be, is none, whatever the monitor makes of it."""
+    """Convert a state; a figure that is no number, or cannot be one, becomes none."""
     summary, now = state.summary, time.monotonic()
     latency, bandwidth = _magnitude(summary.latency_seconds), _magnitude(summary.bandwidth_bytes_per_second)
     is_known = state.num_workers == 1 or (latency > 0 and bandwidth > 0)

@@ -9,7 +9,7 @@ from trimtab_api.names import EMULATED_SUBNET
 
 
 def is_of_this_machine(host: str) -> bool:
-    """Whether the host is loopback, or one that the emulator of this machine makes."""
+    """Return whether the host is loopback, or one that the emulator of this machine makes."""
     if host == "localhost":
         return True
     try:

@@ -32,7 +32,7 @@ from trimtab_api.trainingjob.rules import (
 
 
 def _check_plan(text: str) -> str:
-    """A plan's text (`trimtab_api.catalogue.plan_text`)."""
+    """Check a plan's text (`trimtab_api.catalogue.plan_text`) and return it as it is."""
     try:
         parse_plan_text(text)
     except UserError as error:
@@ -94,7 +94,7 @@ class RatioBounds(ApiModel):
         return self
 
     def tried(self) -> tuple[float, ...]:
-        """The candidates: those that are named, or the usual ones as far as the bounds allow."""
+        """Return the candidates: those that are named, or the usual ones as far as the bounds allow."""
         usual = tuple(filter(self._holds, _CANDIDATES)) or tuple(dict.fromkeys((self.max, self.min)))
         return self.candidates or usual
 
@@ -128,7 +128,7 @@ class Fusion(ApiModel):
 
 
 class Triggers(ApiModel):
-    """What reopens the choice of a plan."""
+    """The events that reopen the choice of a plan."""
 
     network: float = Field(
         0.1, gt=0, le=10, description="Relative change of latency or of inverse bandwidth that reopens the choice."
@@ -278,7 +278,7 @@ class Communication(ApiModel):
         return self
 
     def _check_sparsifier(self) -> None:
-        """Each collective that may run reads the sparsifiers, or they are left as they are by default."""
+        """Check that each collective that may run reads the sparsifiers, or that these are the default."""
         if self.policy == "Adaptive":
             told, alternatives = list(self.collectives), self.sparsifier_alternatives
         else:

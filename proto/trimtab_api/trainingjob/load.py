@@ -49,10 +49,15 @@ def parse_training_job(text: str, ignore_unknown: bool = False) -> TrainingJob:
 
 
 def read_training_job(data: dict[str, Any], ignore_unknown: bool = False) -> TrainingJob:
-    """A TrainingJob from plain data. Raises `UserError` about the first mistake in it.
+    """Return a TrainingJob from plain data.
 
-    An unknown field is a slip where a user wrote it. Where it was checked before, by an API server or a launcher that
-    may be of a newer version, ``ignore_unknown`` says that it is to be ignored.
+    Args:
+        data: The object.
+        ignore_unknown: True if the object was checked before, by an API server or a launcher that may be of a newer
+            version. An unknown field is an error otherwise.
+
+    Raises:
+        UserError: For the first mistake.
     """
     metadata = data.get("metadata")
     if isinstance(metadata, dict) and "generateName" in metadata and "name" not in metadata:
@@ -76,14 +81,14 @@ def _load(path: str | Path, ignore_unknown: bool = False) -> TrainingJob:
 
 
 def _items(document: Any) -> list[Any]:
-    """The objects of a document: the items of a `List`, which `kubectl get -o yaml` writes, or the document itself."""
+    """Return the items of a `List`, which `kubectl get -o yaml` writes, or the document itself."""
     if isinstance(document, dict) and document.get("kind") == "List" and isinstance(document.get("items"), list):
         return list(document["items"])
     return [document]
 
 
 def _only_job(objects: Sequence[Any]) -> Any:
-    """The one TrainingJob among several objects."""
+    """Return the one TrainingJob among several objects."""
     jobs = [each for each in objects if isinstance(each, dict) and each.get("kind") == KIND]
     if len(jobs) != 1:
         count = len(jobs) or "no"
@@ -94,7 +99,7 @@ def _only_job(objects: Sequence[Any]) -> Any:
 
 
 def _first_to_tell(errors: Sequence[ErrorDetails]) -> ErrorDetails:
-    """The first finding; but where a field is missing, one beside it that is none: it may be that one, misspelled."""
+    """Return the first finding; for a missing field, an unknown one beside it: it may be a misspelling."""
     first = errors[0]
     if first["type"] != "missing":
         return first
@@ -103,7 +108,7 @@ def _first_to_tell(errors: Sequence[ErrorDetails]) -> ErrorDetails:
 
 
 def to_user_error(error: ErrorDetails) -> UserError:
-    """One of pydantic's findings, said to a user: the field as YAML spells it, the value, what to do."""
+    """Convert one of pydantic's findings: the field as YAML spells it, the value, and what to do."""
     context = error.get("ctx", {})
     location, value = (*error["loc"], *context.get("field", ())), context.get("value", error["input"])
     remedy = _remedy(error, location)
@@ -166,7 +171,7 @@ def _number(bound: float) -> str:
 
 
 def _without_quotes(value: Any) -> str:
-    """How to write a number that stands in quotes."""
+    """Return how to write a number that stands in quotes."""
     try:
         return f"; write {float(value):.12f}".rstrip("0")
     except (TypeError, ValueError):
@@ -191,7 +196,7 @@ def _description(location: Sequence[int | str]) -> str:
 
 
 def _model_at(location: Sequence[int | str]) -> type[BaseModel] | None:
-    """The model that a path of aliases leads to from the TrainingJob."""
+    """Return the model that a path of aliases leads to from the TrainingJob."""
     model: type[BaseModel] = TrainingJob
     for step in location:
         annotation = next(
@@ -213,7 +218,7 @@ def _path(location: Sequence[int | str]) -> str:
 
 
 def _show(value: Any) -> str:
-    """A value as YAML has it: true, not True."""
+    """Return a value as YAML has it: true, not True."""
     if isinstance(value, list):
         return f"[{', '.join('null' if each is None else _show(each) for each in value)}]"
     if isinstance(value, bool):

@@ -22,7 +22,7 @@ _BUFFER_PATTERN = rf"^(single|{_NUMBER} ?(B|kB|MB|GB|KiB|MiB|GiB))$"
 
 
 def _written(pattern: str, remedy: str) -> WithJsonSchema:
-    """The schema of text that obeys a pattern; the API server tells the remedy and not the pattern."""
+    """Return the schema of text that obeys a pattern; the API server tells the remedy and not the pattern."""
     rule = {"rule": f"self.matches(r'{pattern}')", "message": remedy}
     return WithJsonSchema({"type": "string", "maxLength": 32, "x-kubernetes-validations": [rule]})
 
@@ -96,5 +96,5 @@ Size = Annotated[
 
 
 def as_written(text: str) -> Any:
-    """A default as a user would write it; the model's validation turns it into a number."""
+    """Return a default as a user would write it; the model's validation turns it into a number."""
     return text

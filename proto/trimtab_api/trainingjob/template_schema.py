@@ -52,7 +52,7 @@ _REQUIRED = {"PodTemplateSpec": ["spec"]}
 
 
 def template_schema() -> Schema:
-    """The schema, as plain data."""
+    """Return the schema as plain data."""
     return _object("PodTemplateSpec")
 
 

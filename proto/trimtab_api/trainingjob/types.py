@@ -101,14 +101,14 @@ class Target(ApiModel):
 
 
 def unreachable(metric: str, value: float) -> str | None:
-    """Why a metric can never have a value, or always has; None where it can be aimed at."""
+    """Return why a metric can never have a value, or always has; None if it can be aimed at."""
     if metric == "accuracy" and not 0 < value <= 1:
         return "an accuracy is a share, more than 0 and at most 1, such as 0.97"
     return None
 
 
 class Spec(ApiModel):
-    """What to run, on how many workers, and how."""
+    """The training to run: command, number of workers, and settings."""
 
     workers: Annotated[int, AfterValidator(_check_workers)] = Field(
         ge=1, description=f"Number of workers: pods, or their local equivalents; at most {MOST_WORKERS}."
@@ -178,7 +178,7 @@ class Spec(ApiModel):
 
     @model_validator(mode="after")
     def _check_collectives(self) -> Self:
-        """A collective may be made for some numbers of ranks only; of several that may be chosen, one must fit."""
+        """Check that some collective that may be chosen runs on the job's number of ranks."""
         wanted, on_hosts = self.communication, [self.processes_per_worker]
         if wanted.plan is not None:
             if reason := rank_count_error(parse_plan_text(wanted.plan).collective, self.num_ranks, on_hosts):
