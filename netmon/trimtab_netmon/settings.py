@@ -79,7 +79,7 @@ class Settings:
     peers: tuple[Endpoint, ...]
     """Every worker's monitor in order, this one included."""
     listen: Endpoint
-    """Where this monitor listens; nowhere else."""
+    """The only address that this monitor listens on."""
     interface: str
     """The network device that gradients cross."""
     probe_interval: float
@@ -91,7 +91,7 @@ class Settings:
     probe_bytes_per_day: float = 50e9
     """Most bytes that bandwidth tests may send and receive at a host in 24 hours."""
     probe: str = "auto"
-    """What sends the data of bandwidth tests: one of `PROBES`."""
+    """The engine of bandwidth tests: one of `PROBES`."""
     service: str | None = None
     """DNS name of the headless Service that has the addresses of all monitors; None: each name is looked up."""
     node: str = ""

@@ -15,7 +15,7 @@ class Settings:
     """One operator's place in its cluster, and what it puts into pods."""
 
     namespace: str
-    """Where the operator runs and keeps its lease."""
+    """The namespace in which the operator runs and keeps its lease."""
     watched_namespace: str | None
     """The only namespace whose jobs it looks after; None: all of them."""
     netmon_image: str
@@ -25,7 +25,7 @@ class Settings:
     num_workers: int
     """Threads that look after jobs."""
     port: int
-    """Where health and metrics are served; 0: any free port."""
+    """The port for health and metrics; 0: any free port."""
     identity: str
     """This process's name in the election."""
     most_job_series: int = 1000

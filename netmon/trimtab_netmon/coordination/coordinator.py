@@ -76,9 +76,9 @@ class Coordinator:
         self._routine_ended_at = float("-inf")
         self._latency_at_round = 0.0
         self._wanted: asyncio.Future[RoundOutcome] | None = None
-        """What callers of `measure_now` wait for; None when no round is under way or about to be."""
+        """The future that callers of `measure_now` wait for; None when no round is under way or about to be."""
         self._deferred_sweep_reason = ""
-        """Why a round is due that the budget does not allow yet; empty when none is."""
+        """The reason for a round that the budget does not allow yet; empty when none is due."""
         self._wake = asyncio.Event()
         self._has_news = asyncio.Event()
         self._absent: dict[int, tuple[float, str]] = {}

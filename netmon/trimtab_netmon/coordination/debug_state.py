@@ -10,10 +10,10 @@ class DebugState:
     """A copy, as of one moment."""
 
     is_round_wanted: bool
-    """Whether a round is under way, or about to be."""
+    """True if a round is under way, or about to be."""
     num_links_tested: int
     """Links that a test has succeeded on."""
     interval_seconds: float
     """Between two routine tests, at present."""
     missing_from_budget: tuple[tuple[float, float], ...]
-    """By host: seconds and bytes that its budget lacked after the last test there."""
+    """Seconds and bytes, by host, that its budget lacked after the last test there."""

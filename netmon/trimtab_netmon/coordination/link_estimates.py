@@ -240,7 +240,7 @@ class ReceiveRateEvidence:
     def __init__(self, records: BandwidthRecords) -> None:
         self._records = records
         self._counted: dict[int, tuple[float, float]] = {}
-        """By worker: the traffic [bytes/s] that last cast doubt on its links, and the records' `changed_at` then."""
+        """The traffic [bytes/s] of each worker that last made its links suspect, and the records' `changed_at` then."""
 
     def flag_stale(self, worker: int, rate: float, links: Mapping[Pair, LinkState], now: float) -> bool:
         """Doubt the links to a worker that receives ``rate`` [bytes/s], more than they carry; whether any is doubted.

@@ -20,7 +20,7 @@ class MergedLinks:
         self._num_workers = num_workers
         self._records = records
         self._tables: dict[int, tuple[float, Mapping[Pair, LinkState]]] = {}
-        """By worker: when its last table came, and the links in it."""
+        """The time of each worker's last table, and the links in it."""
         self.states = {pair: LinkState(*pair) for pair in records}
         """Every link as last merged. A value stays until it has moved materially."""
         self.summary = Summary()

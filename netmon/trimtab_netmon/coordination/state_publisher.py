@@ -26,7 +26,7 @@ class StatePublisher:
         self._spacing = 0.0
         """Least seconds between two states in which only single links have changed."""
         self.has_unpublished = False
-        """Whether links have changed since the last state."""
+        """True if links have changed since the last state."""
 
     @property
     def last(self) -> netmon_pb2.NetworkState:

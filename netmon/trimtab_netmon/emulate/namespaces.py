@@ -36,7 +36,7 @@ class NamespaceError(RuntimeError):
     def __init__(self, what: str, why: str) -> None:
         super().__init__(f"{what}: {why}")
         self.words = " ".join(why.split())
-        """Why, on one line."""
+        """The reason, on one line."""
 
 
 def new_names(name: str, count: int) -> list[str]:

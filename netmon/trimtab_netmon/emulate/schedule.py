@@ -59,7 +59,7 @@ class Network:
     phases: tuple[Phase, ...]
     repeat: bool = False
     file: str = field(default="", compare=False)
-    """Where it was read from, for error messages."""
+    """The file that the network was read from, for error messages."""
 
     @property
     def duration(self) -> float:

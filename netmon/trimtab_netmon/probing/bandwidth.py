@@ -61,15 +61,13 @@ class Rates:
     """Bytes per second that one test saw."""
 
     received: float
-    """What arrived at the receiver's interface at the test's end, all flows together."""
+    """Bytes/s that arrived at the receiver's interface at the test's end, all flows together."""
     own: float
     """The part of it that the test's own flows brought."""
     sent_before: float
-    """What left the sender's interface just before the test.
-
-    Not during the test: where something beyond the interface shapes traffic (a relay, a host's qdisc), a starting test
-    fills the queue there, and the interface also counts what still waits in it.
-    """
+    """Bytes/s that left the sender's interface just before the test. The rate during the test would mislead: if
+    something beyond the interface shapes traffic (a relay, a host's qdisc), a starting test fills the queue there, and
+    the interface also counts what still waits in it."""
     sent_throughout: float = float("inf")
     """The least that left the sender's interface in any `SETTLE_WINDOW` while the test's own data flowed.
 

@@ -75,7 +75,7 @@ class Tester:
         self.outrun_by: set[int] = set()
         """Workers, to whom a link kept iperf3 busy all the time."""
         self._sent_before, self._sent_at = 0.0, float("-inf")
-        """What the job sent before this host's last test, and when that test ended."""
+        """The job's sending rate [bytes/s] before this host's last test, and when that test ended."""
 
     async def send(self, target: int, expected: float) -> TestResult:
         """Test the bandwidth to another worker. Raises `BusyError` or `TestError`."""

@@ -36,9 +36,9 @@ class Receiver(Protocol):
     """The end of a test that receives, and listens for that test alone."""
 
     port: int
-    """Where it listens."""
+    """The port that the receiver listens on."""
     ticket: bytes
-    """What the sender must know; empty if the engine has no such proof."""
+    """The secret that the sender must know; empty if the engine has no such proof."""
 
     @property
     def is_over(self) -> bool:

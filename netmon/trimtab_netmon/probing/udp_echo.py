@@ -109,7 +109,7 @@ class Echo:
         self._addresses = addresses
         self._key = key
         self._asked: dict[int, _Asked] = {}
-        """By number, in order of time."""
+        """The pending requests by number, in order of time."""
         self._clock = ArrivalClock()
         self._interface = interface
         self._counter = counter

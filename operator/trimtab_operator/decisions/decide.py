@@ -86,7 +86,7 @@ class Decision:
     child: Child | None = None
     """The Job to delete, where ``action`` deletes one."""
     awaits_cause: bool = False
-    """Whether the attempt is over and what caused it will be known soon: until then the status stays as it is."""
+    """True if the attempt is over and its cause will be known soon: until then the status stays as it is."""
     terminal_state: TerminalState | None = None
     restart: Restart | None = None
     backoff: RestartBackoff | None = None
@@ -94,7 +94,7 @@ class Decision:
     restarts_without_step: int | None = None
     """The last restarts in a row that failed before their first step; None: as before."""
     blocking_reason: str = ""
-    """What blocks the job, in words for the user."""
+    """The reason that blocks the job, in words for the user."""
     requeue_after_seconds: float | None = None
 
 

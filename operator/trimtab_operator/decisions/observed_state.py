@@ -26,18 +26,18 @@ class Child:
     attempt: int
     """Number of restarts before it was made."""
     has_its_labels: bool
-    """Whether it still has the labels that it was made with: without them the watch does not show it."""
+    """True if it still has the labels that it was made with: without them the watch does not show it."""
     is_deleting: bool
     is_suspended: bool
     is_suspended_by_us: bool
-    """Whether the operator suspended it, for spec.suspend."""
+    """True if the operator suspended it, for spec.suspend."""
     is_complete: bool
     failure: str | None
-    """Why it failed, or is about to; None if it has not."""
+    """The reason why it failed, or is about to; None if it has not."""
     version: str = ""
-    """Its resource version."""
+    """The resource version."""
     is_begun: bool = True
-    """Whether the Job controller has begun to make its pods since it was made or resumed."""
+    """True if the Job controller has begun to make its pods since it was made or resumed."""
     started_at: str = ""
     """When it has (RFC 3339)."""
     active: int = 0
@@ -87,34 +87,32 @@ class ObservedState:
     """One TrainingJob, what it has made, and the time."""
 
     job: TrainingJob
-    """As decisions read it: its template says nothing (`cached_job`)."""
+    """The TrainingJob without its template (`caches`)."""
     namespace: str
     uid: str
     generation: int
     is_queued: bool
-    """Whether Kueue decides when it runs: it has a queue, or its Job was given one."""
+    """True if Kueue decides when it runs: it has a queue, or its Job was given one."""
     status: Status
-    """As it was last written."""
+    """The status as it was last written."""
     child: Child | None
     """The Job of this attempt, by its name, whoever owns it."""
     pods: tuple[Pod, ...]
     """Pods of the child, not those of earlier attempts."""
     stale_pods: tuple[Pod, ...]
-    """Where there is no such Job, the pods of earlier ones that have yet to end and can: their node is reachable.
-
-    By their owner, not by their labels.
-    """
+    """Pods of earlier Jobs that have yet to end and can, because their node is reachable; empty if this attempt has its
+    Job. They are known by their owner, not by their labels."""
     rank0_status: Rank0Status | None
-    """What rank 0 says, if it says anything."""
+    """Rank 0's last message; None if there is none."""
     unreachable_reason: str
-    """Why rank 0 has not been heard for long; empty if it has."""
+    """The reason why rank 0 has not reported for long; empty if it has."""
     now: datetime
     earlier_children: tuple[Child, ...] = ()
     """The job's own Jobs of earlier attempts, as far as they are still there."""
     progress: Progress = field(default_factory=Progress)
     """How far training has got in this attempt."""
     refusal: Problem | None = None
-    """Why the Job cannot make pods that it should have, or a pod cannot mount its volumes; None: no event says so."""
+    """The reason why the Job cannot make its pods, or a pod cannot mount its volumes; None: no event gives one."""
     missing_pods_seconds: float = 0.0
     """For how long this operator has seen the Job lack pods; 0 if it lacks none, or its events were not read yet."""
 

@@ -52,30 +52,28 @@ class Pod:
     failed_at: str
     """When its first container failed (RFC 3339); empty if unknown."""
     exit_code: int
-    """Of its first container that failed, above 128 if a signal ended it; 0 if unknown."""
+    """The exit code of its first container that failed, above 128 if a signal ended it; 0 if unknown."""
     blocking_reason: Problem | None
     """Set if something keeps it from starting for now, or if one of its sidecars ends again and again."""
     node: str = ""
-    """Where it was placed; empty while it is not."""
+    """The node that it was placed on; empty while it is not placed."""
     to_end_by: str = ""
     """When a deleted pod should have ended at the latest (RFC 3339); empty if it is not being deleted."""
     deleted_at: str = ""
     """When its deletion was asked for (RFC 3339); empty if it is not being deleted."""
     is_ready: bool = False
     is_unready: bool = False
-    """Whether it runs and its trainer has not ended, yet it is not ready: its node is away, or a probe fails."""
+    """True if it runs and its trainer has not ended, yet it is not ready: its node is away, or a probe fails."""
     uid: str = ""
     is_memory_eviction: bool = False
-    """Whether its node was short of memory, and took it away for that."""
+    """True if its node evicted it for want of memory."""
     node_is_lost: bool = False
-    """Whether its node is gone or cannot be reached: then the pod may never end, or only once the node is back.
-
-    As far as the pod itself tells it; the `Observer` adds what the node tells, where something depends on it.
-    """
+    """True if its node is gone or cannot be reached: then the pod may never end, or only once the node is back. The pod
+    itself tells this in part; the `Observer` adds the node's answer if something depends on it."""
     has_no_step: bool = False
-    """Whether it failed, and it is sure that its ranks took no step."""
+    """True if it failed, and its ranks certainly took no step."""
     is_mounting: bool = False
-    """Whether a node has it and none of its containers has begun: it may be waiting for its volumes."""
+    """True if a node has it and none of its containers has begun: it may be waiting for its volumes."""
 
     @property
     def has_ended(self) -> bool:

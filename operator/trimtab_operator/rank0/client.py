@@ -71,13 +71,13 @@ class _Followed:
     last_message_at: float
     """When its last message came, or when it was first followed (monotonic clock)."""
     unreachable_reason: str = ""
-    """Why no message has come for long; empty while messages come."""
+    """The reason why no message has come for long; empty while messages come."""
     latest: Rank0Status | None = None
     progress: Progress = field(default_factory=Progress)
     certificates: Certificates | None = None
-    """As they were last read; None: they are to be read."""
+    """The certificates as they were last read; None: they are to be read."""
     is_ready: bool = True
-    """Whether there is a worker that could answer."""
+    """True if there is a worker that could answer."""
     watch: Future[None] | None = None
     reconciles: TokenBucket = field(
         default_factory=lambda: TokenBucket(NEWS_RECONCILES, 1, period=SECONDS_PER_NEWS_RECONCILE)

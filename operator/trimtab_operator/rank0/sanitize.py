@@ -74,7 +74,7 @@ class Rank0Status:
     loss: float | None = None
     """None where none was passed, or one that is no finite number."""
     loss_is_lost: bool = False
-    """Whether a loss was passed that is no finite number: then an earlier one says nothing of training any more."""
+    """True if the loss is no finite number: then an earlier one says nothing of training any more."""
     step_seconds: float | None = None
     gain: float | None = None
     """In [0, 1]; None while there is no plan, under which alone gradients are exchanged."""

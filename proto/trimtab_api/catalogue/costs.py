@@ -39,7 +39,7 @@ class Cost:
     bytes: float
     """Bytes that cross the slowest link one after another."""
     local_seconds: float = 0.0
-    """What is exchanged inside hosts, which no network slows down."""
+    """Seconds of exchanges inside hosts, which no network slows down."""
 
     def seconds(self, alpha: float, beta: float) -> float:
         """Return the time on a network of ``alpha`` seconds a message and ``beta`` seconds a byte."""

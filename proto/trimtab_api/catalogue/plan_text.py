@@ -31,7 +31,7 @@ class ParsedPlan:
     ratio: float
     collective: str
     axes: Mapping[str, str]
-    """By the names of `AXES`: those that the text names."""
+    """The schemes that the text names, by the names of `AXES`."""
 
     @property
     def text(self) -> str:

@@ -35,7 +35,7 @@ class Registry(Generic[R]):
         """Names of the schemes that every version of this program has: those that the CRD knows."""
         self._rows = {row.name: row for row in rows}
         self._found: dict[str, tuple[R, dict[str, Any], str]] = {}
-        """By the text of a spec that was asked for: its row, the values of its options, its one text."""
+        """The row, the values of the options and the normal form of each spec's text that was asked for."""
 
     @property
     def default(self) -> str:

@@ -37,11 +37,11 @@ class SourceOptions:
     local_steps: int
     """H: steps that each rank takes by itself before the update that they made is exchanged; 0: gradients are."""
     outer_rate: float
-    """Of the outer step: what share of a round's mean update the anchor moves by."""
+    """The outer learning rate: the share of a round's mean update by which the anchor moves."""
     outer_momentum: float
     """Nesterov's, of the outer step."""
     momentum: float
-    """Of momentum correction."""
+    """The factor of momentum correction."""
     clip: float
     """The L2 norm of local gradient clipping, times the root of the number of ranks."""
     warmup: int

@@ -63,7 +63,8 @@ class NetworkView:
     bandwidth_since: float = field(default=-math.inf, compare=False)
     """When each was last confirmed or changed, by this host's `time.monotonic`."""
     problem: str = ""
-    """Why nothing new is measured, in one sentence: a monitor does not answer, or all its tests fail; else empty."""
+    """The reason why nothing new is measured, in one sentence: a monitor does not answer, or all tests fail; else
+    empty."""
     links: tuple[LinkView, ...] = field(default=(), compare=False)
     """Every link, as worker 0's monitor has them."""
 

@@ -21,7 +21,7 @@ class Progress:
     """How far an attempt has got, by all messages of its rank 0."""
 
     has_trained: bool = False
-    """Whether it has ever said that steps are done."""
+    """True if rank 0 has ever said in this attempt that steps are done."""
     seconds_without_progress: float = 0.0
     """From the message that told the last new step, or the first message, to the last message."""
 

@@ -30,9 +30,9 @@ class Restart:
 
     cause: Problem
     counts_toward_max_restarts: bool
-    """Whether maxRestarts counts it."""
+    """True if maxRestarts counts it."""
     is_memory_eviction: bool = False
-    """Whether a node that was short of memory caused it."""
+    """True if a node that was short of memory caused it."""
 
 
 @dataclass(frozen=True)
