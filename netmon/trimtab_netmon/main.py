@@ -19,7 +19,7 @@ from trimtab_netmon.settings import Endpoint, Settings, written_out
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code: 2 for a mistake of the user's, said in one line."""
+    """Run the command and return its exit code: 2 for a user's mistake, which is printed in one line."""
     if argv is None:
         reset_process_state()
     try:

@@ -89,7 +89,11 @@ class Metrics:
         self._network.state = state
 
     def serve(self, listen: Endpoint, port: int) -> None:
-        """Serve them from a thread. Raises `UserError` where the port is taken."""
+        """Serve the metrics from a thread.
+
+        Raises:
+            UserError: If the port is taken.
+        """
         try:
             HttpServer(make_wsgi_app(self.registry), listen.host, port).start()
         except OSError as error:

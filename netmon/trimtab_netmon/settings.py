@@ -33,7 +33,11 @@ class Endpoint:
 
     @classmethod
     def parse(cls, text: str, field: str, default_port: int | None = None) -> Endpoint:
-        """Read ``HOST:PORT``, or ``HOST`` where there is a default. Raises `UserError`."""
+        """Parse ``HOST:PORT``, or ``HOST`` if there is a default port.
+
+        Raises:
+            UserError: If the text is neither.
+        """
         host, colon, port = text.strip().rpartition(":")
         if not colon and default_port is not None:
             host, port = text.strip(), str(default_port)
@@ -72,7 +76,7 @@ def written_out(names: str, field: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Settings:
-    """One monitor's place in its job, and what it may spend."""
+    """The settings of one monitor: its place in its job, and its budgets."""
 
     worker: int
     """This monitor's worker, from 0."""

@@ -190,10 +190,10 @@ def _own_namespace() -> str:
 
 
 def _collect_seldom() -> None:
-    """Have the cyclic garbage collector run seldom, and leave alone what is there by now.
+    """Make the cyclic garbage collector run seldom, and skip the objects that exist by now.
 
-    As Python has it by default, it goes over all objects again and again while a large answer is decoded: that takes
-    sixteen times as long as the decoding, and no other thread runs meanwhile.
+    By default it visits all objects again and again while a large answer is decoded. That takes sixteen times as long
+    as the decoding, and no other thread runs meanwhile.
     """
     gc.collect()
     gc.freeze()

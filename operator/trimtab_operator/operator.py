@@ -80,7 +80,7 @@ class Operator:
         self.health = HealthServer(settings.port, self._liveness_error, self._readiness_error)
 
     def start(self) -> None:
-        """Watch, and stand for election; returns at once."""
+        """Watch, and stand for election; return at once."""
         metrics.REGISTRY.register(self._job_metrics)
         for informer in self._informers:
             informer.start()

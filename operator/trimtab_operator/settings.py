@@ -12,7 +12,7 @@ NETMON_RESOURCES: Object = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limit
 
 @dataclass(frozen=True)
 class Settings:
-    """One operator's place in its cluster, and what it puts into pods."""
+    """The settings of one operator: its place in its cluster, and its additions to pods."""
 
     namespace: str
     """The namespace in which the operator runs and keeps its lease."""

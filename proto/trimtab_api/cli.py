@@ -25,8 +25,8 @@ _FLAG = re.compile(r"--?[A-Za-z]")
 def reset_process_state() -> None:
     """Undo what would make a command fail by the way it was started; call it first of all.
 
-    Daemons, cron and some schedulers start programs with SIGCHLD ignored, and then no exit code of a child is known.
-    Where the locale is ASCII or Latin-1, a character that it lacks is written as an escape instead of ending the run.
+    Daemons, cron and some schedulers start programs with SIGCHLD ignored, and then no exit code of a child is known. If
+    the locale is ASCII or Latin-1, a character that it lacks is written as an escape instead of ending the run.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):
@@ -41,12 +41,12 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        """Raise `UserError`: the flag, its value, what to do."""
+        """Raise `UserError` with the flag, its value, and what to do."""
         raise argparse_error(message, self.prog)
 
     @property
     def flags(self) -> list[str]:
-        """Its flags, by their names."""
+        """The parser's flags, by their names."""
         return list(dict.fromkeys(re.findall(r"--[a-z][a-z-]*", self.format_usage())))
 
     @property

@@ -1,4 +1,4 @@
-"""The one kind of error that is the user's to mend: it names the file, the field, the value and the remedy."""
+"""The error for a user's mistake: it names the file, the field, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _LONGEST_VALUE = 160
 
 
 class UserError(Exception):
-    """Something a user wrote that cannot work.
+    """A user's mistake, which nothing but the user can mend.
 
     The command line prints it as one line and exits with code 2, without a traceback.
     """

@@ -1,4 +1,4 @@
-"""The names that parts of Trimtab must agree on, in one place; those of schemes stand in `trimtab_api.catalogue`."""
+"""Names that parts of Trimtab must agree on, in one place; names of schemes are in `trimtab_api.catalogue`."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def restarts_without_step(before: int, num_restarts: int, *, has_stepped: bool) 
 
 
 def no_restart_reason(num_restarts: int, num_without_step: int) -> str:
-    """Say why a job is not restarted again."""
+    """Return why a job is not restarted again."""
     return (
         f"after {num_restarts} restarts, the last {num_without_step} of which failed before their first step, as the"
         " next one would"
@@ -33,6 +33,6 @@ def no_restart_reason(num_restarts: int, num_without_step: int) -> str:
 
 
 def failed_before_first_step(message: str) -> bool:
-    """Tell whether a termination message says that the worker's ranks failed before their first step."""
+    """Return whether a termination message says that the worker's ranks failed before their first step."""
     first = message.split("\n", 1)[0]
     return first.startswith(NOTHING_STARTED) or BEFORE_FIRST_STEP in first.split("; it last said", 1)[0]

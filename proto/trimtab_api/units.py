@@ -1,4 +1,4 @@
-"""How humans write durations, bandwidths and sizes, and the SI base units that everything else computes in.
+"""Durations, bandwidths and sizes as humans write them, and the SI base units that everything else computes in.
 
 ``5ms`` is 0.005 seconds, ``1Gbps`` is 125e6 bytes per second, ``25MB`` is 25e6 bytes. Bandwidth is written in bits, as
 networks are sold; sizes in bytes, as tensors are counted.

@@ -85,7 +85,7 @@ def _parsed(text: str, read: Callable[[_CarefulLoader], Any]) -> Any:
 
 
 class _CarefulLoader(yaml.SafeLoader):
-    """Reads plain scalars as kubectl does, and refuses what YAML allows and nobody means."""
+    """A loader that reads plain scalars as kubectl does, and refuses what YAML allows and nobody means."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)

@@ -1,6 +1,7 @@
-"""Worker 0's part of monitoring: when links are tested, when the workers' tables are merged, and who waits for it.
+"""Worker 0's coordination of monitoring: it schedules tests, merges the workers' tables and publishes.
 
-A routine test measures one link in turn. A round measures every host sending and receiving, when something changed.
+A periodic probe measures one link in turn. A round (full sweep) measures every host sending and receiving, when
+something changed.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class ShuttingDownError(Exception):
 
 
 class Coordinator:
-    """Starts tests and rounds, and merges and publishes, as what workers report and callers ask for require."""
+    """The schedule of tests and rounds, by the reports of workers and the requests of callers."""
 
     def __init__(
         self, settings: Settings, peers: Peers, published: Broadcast[netmon_pb2.NetworkState], metrics: Metrics
@@ -87,8 +88,9 @@ class Coordinator:
     async def measure_now(self, reason: str) -> netmon_pb2.NetworkState:
         """Run a round, or join the one under way; the answer lists the links that it measured.
 
-        Raises `ProbeDeferredError` if the budget is spent, and right after a routine test, whose traffic may be all
-        that the caller has noticed.
+        Raises:
+            ProbeDeferredError: If the budget is spent, or a periodic probe has just ended, whose traffic may be all
+                that the caller has noticed.
         """
         if self._wanted is None and time.monotonic() < self._routine_ended_at + self._calm:
             raise ProbeDeferredError("a routine test has just slowed a link: ask again if it stays slow")
@@ -147,7 +149,7 @@ class Coordinator:
     # What workers report ---------------------------------------------------------------------------------------------
 
     async def _follow(self, worker: int) -> None:
-        """Follow one worker's table of the links that start there, and what it says that it receives."""
+        """Follow one worker's table of the links that start there, and its report of received traffic."""
         while True:
             try:
                 async for table in self._peers.peer(worker).WatchLinks(netmon_pb2.WatchLinksRequest()):
@@ -167,7 +169,7 @@ class Coordinator:
 
     @property
     def _problem(self) -> str:
-        """Why nothing new is measured, in one sentence; empty while tests succeed."""
+        """Return why nothing new is measured, in one sentence; empty while tests succeed."""
         latest = time.monotonic() - ABSENT_AFTER  # one that only restarts wakes no reader
         for worker, (since, why) in self._absent.items():
             if since < latest:
@@ -207,7 +209,7 @@ class Coordinator:
     # When links are tested -------------------------------------------------------------------------------------------
 
     async def _follow_probe_schedule(self) -> None:
-        """Run a round at the start and whenever one is wanted, and a routine test whenever an interval has passed."""
+        """Run a round at the start and on request, and a periodic probe whenever an interval has passed."""
         await self._wait_for_latencies()
         self._request_sweep("nothing is known yet")
         tested_at = time.monotonic()

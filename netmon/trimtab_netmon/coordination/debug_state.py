@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DebugState:
-    """A copy, as of one moment."""
+    """A copy of the coordinator's state at one moment."""
 
     is_round_wanted: bool
     """True if a round is under way, or about to be."""

@@ -35,7 +35,7 @@ LEAST_MAX_AGE = 60.0
 
 @dataclass(frozen=True)
 class MaxAge:
-    """After how long a measurement is too old: `CYCLES` times what it takes until every link has had its turn."""
+    """The age at which a measurement is too old: `CYCLES` times what it takes until every link had its turn."""
 
     by_turn: float
     """Seconds by the intervals between tests, and by the share of a host's time."""
@@ -136,11 +136,11 @@ class BandwidthRecords:
         return replace(record.measurement, age=age, stale=is_stale, is_outdated=is_outdated)
 
     def succeed(self, pair: Pair, begun: float, measurement: Measurement) -> bool:
-        """Keep what a test found; returns whether it shows that the network has changed.
+        """Keep the result of a test; return whether it shows that the network has changed.
 
-        A measurement that differs from what was believed supersedes all earlier ones. A lower bound does not contradict
-        a higher value: it counts only when the repeated test was disturbed again. Of a link never tested its hosts'
-        other links tell what to believe, and a first test that found less is repeated as well.
+        A measurement that differs from the estimate supersedes all earlier ones. A lower bound does not contradict a
+        higher value: it counts only when the repeated test was disturbed again. The estimate of a link that was never
+        tested comes from its hosts' other links, and a first test that found less is repeated as well.
         """
         record = self._records[pair]
         record.tried_at, record.failures = begun, 0
@@ -175,7 +175,7 @@ class BandwidthRecords:
         return self._records[pair].is_suspect
 
     def invalidate(self, pairs: Iterable[Pair], at: float) -> list[Pair]:
-        """Note evidence, found ``at`` that time, against links; returns those that were tested, but not since then."""
+        """Note evidence of a time against links; return those that were tested, but not since then."""
         doubted = [pair for pair in pairs if -float("inf") < self._records[pair].tested_at < at]
         for pair in doubted:
             self._records[pair].invalidate(at)
@@ -243,9 +243,15 @@ class ReceiveRateEvidence:
         """The traffic [bytes/s] of each worker that last made its links suspect, and the records' `changed_at` then."""
 
     def flag_stale(self, worker: int, rate: float, links: Mapping[Pair, LinkState], now: float) -> bool:
-        """Doubt the links to a worker that receives ``rate`` [bytes/s], more than they carry; whether any is doubted.
+        """Flag the links to a worker that receives more than they carry; return whether any is suspect now.
 
         The same traffic counts once: until the network changes, only more traffic than that is new evidence.
+
+        Args:
+            worker: The receiving worker.
+            rate: Bytes/s that arrive there.
+            links: The links as published.
+            now: Monotonic seconds.
         """
         incoming = {pair: link.bandwidth for pair, link in links.items() if pair[1] == worker}
         most = max((bandwidth.value for bandwidth in incoming.values() if bandwidth.is_fresh), default=0.0)

@@ -1,4 +1,4 @@
-"""Have the monitor at a link's source test the link, and keep what came of it: record, budget and metrics."""
+"""Tests of links, each run by the monitor at the link's source, and their results: record, budget and metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ FAILURES_TO_SAY = 3
 
 
 class LinkTests:
-    """Runs tests; ``on_end`` is told of each one's end, and whether it showed that the network has changed."""
+    """The running tests.
+
+    ``on_end`` is called at the end of each test, with whether it showed that the network has changed.
+    """
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class LinkTests:
 
     @property
     def problem(self) -> str:
-        """Why all recent tests failed, in one sentence; empty where one succeeded."""
+        """The reason why all recent tests failed, in one sentence; empty if one succeeded."""
         if self._failures_in_a_row < FAILURES_TO_SAY:
             return ""
         return f"the last {self._failures_in_a_row} bandwidth tests failed: {self._last_failure}"

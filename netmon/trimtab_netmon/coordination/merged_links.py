@@ -27,13 +27,15 @@ class MergedLinks:
         """The slowest of them."""
 
     def keep_table(self, worker: int, links: Mapping[Pair, LinkState], now: float) -> None:
-        """Keep what a worker says of the links that start there, for the next merge."""
+        """Keep a worker's table of the links that start there, for the next merge."""
         self._tables[worker] = (now, links)
 
     def merge(self, now: float, is_affordable: bool) -> bool:
-        """Merge tables and records into `states` and `summary`; whether any link has changed.
+        """Merge tables and records into `states` and `summary`; return whether any link has changed.
 
-        ``is_affordable``: the budget pays for the tests that are called for; doubted measurements are stale otherwise.
+        Args:
+            now: Monotonic seconds.
+            is_affordable: True if the budget pays for the tests that are due; suspect measurements are stale otherwise.
         """
         settled = {
             pair: apply_hysteresis(state, self._current(pair, now, is_affordable))

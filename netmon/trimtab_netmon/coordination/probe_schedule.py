@@ -1,4 +1,4 @@
-"""Which links are tested together, and what each host may spend on tests. Pure: times go in, decisions come out."""
+"""The schedule of tests: the links tested together, and each host's budget. Pure: times go in."""
 
 from __future__ import annotations
 
@@ -136,13 +136,13 @@ class HostBudget(TokenBucket):
 
 
 class Budget:
-    """The accounts of all hosts: one of seconds and one of bytes each.
+    """The budgets of all hosts: one of seconds and one of bytes each.
 
     Args:
         num_workers: Number of hosts.
         share: Most of a host's time that tests may take, averaged over `BUDGET_HORIZON`.
         bytes_per_day: Most bytes that tests may send and receive at a host in any 24 hours. Half of them may be spent
-            at once; the other half is added over the day.
+        at once; the other half is added over the day.
         now: Monotonic seconds.
     """
 

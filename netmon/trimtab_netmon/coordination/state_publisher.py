@@ -1,4 +1,4 @@
-"""When worker 0 publishes the state of the network, and under which revision."""
+"""The publication of the network's state by worker 0: its times and revisions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TELLING_RATE = 1e6
 
 
 class StatePublisher:
-    """Publishes states, and says when the next one is due: soon if links have changed, else as a heartbeat."""
+    """The publisher of states: the next one is due soon if links have changed, else as a heartbeat."""
 
     def __init__(self, published: Broadcast[netmon_pb2.NetworkState], num_workers: int) -> None:
         self._published = published

@@ -90,8 +90,10 @@ def available() -> str | None:
 class Emulator:
     """A context manager: inside it the hosts exist, and afterwards nothing of them does.
 
-    Leaving it kills whatever still runs on the hosts. Raises `UserError` when this machine cannot emulate, whatever it
-    is that it refuses, or when the network names a host that is not among ``hosts``.
+    Leaving it kills all processes that still run on the hosts.
+
+    Raises:
+        UserError: If this machine cannot emulate, or the network names a host that is not among ``hosts``.
     """
 
     def __init__(self, network: Network, hosts: int = 4, name: str = "tt") -> None:

@@ -56,9 +56,12 @@ def inside(namespace: str, argv: list[str]) -> list[str]:
 
 
 def run(argv: list[str], stdin: str = "") -> None:
-    """Run a command to its end. Raises `NamespaceError` with its last words.
+    """Run a command to its end, in a session of its own.
 
-    In a session of its own: Ctrl-C at the terminal is for the owner alone, who may be removing what there is.
+    Ctrl-C at the terminal is for the owner alone, who may be removing what there is.
+
+    Raises:
+        NamespaceError: If the command fails; the message holds its last words.
     """
     try:
         done = subprocess.run(
@@ -95,7 +98,7 @@ def remove(namespace: str) -> None:
 
 
 def sweep() -> list[str]:
-    """Remove the namespaces whose owners are gone; returns their names."""
+    """Remove the namespaces whose owners are gone; return their names."""
     names = sorted(path.name for path in NAMESPACES.iterdir()) if NAMESPACES.is_dir() else []
     stale = [name for name in names if (match := _NAME.fullmatch(name)) and not _is_alive(int(match[1]))]
     for name in stale:

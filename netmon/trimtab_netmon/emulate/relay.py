@@ -1,4 +1,4 @@
-"""The relay process seen from Python: its commands, its answers, its report. What it does stands in ``relay.c``."""
+"""The relay process seen from Python: its commands, its answers, its report. Its code is in ``relay.c``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RelayError(RuntimeError):
 
 @dataclass(frozen=True)
 class Lag:
-    """How late the relay was, in seconds past the due times, since the schedule began."""
+    """The relay's lag in seconds past the due times, since the schedule began."""
 
     samples: int
     late: int
@@ -69,7 +69,7 @@ class HostTraffic:
 
 @dataclass(frozen=True)
 class RelayReport:
-    """How the relay has done since the schedule began."""
+    """The relay's figures since the schedule began."""
 
     scheduling: str
     """``fifo``: ahead of every ordinary process; ``nice`` or ``normal``: it may have to wait for a core."""
@@ -124,7 +124,7 @@ class Relay:
         self._ask("\n".join(commands(network, num_hosts)), "ready")
 
     def begin(self) -> float:
-        """Start the schedule's clock; returns its beginning on `time.monotonic`."""
+        """Start the schedule's clock; return its beginning on `time.monotonic`."""
         return int(self._ask("begin", "begun")) / 1e9
 
     def report(self) -> RelayReport:
@@ -159,7 +159,7 @@ class Relay:
             raise self._ended() from None
 
     def _expect(self, word: str) -> str:
-        """Wait for a line that begins with ``word``; returns the rest of it."""
+        """Wait for a line that begins with ``word``; return the rest of it."""
         assert self._process.stdout is not None
         deadline = time.monotonic() + ANSWER_TIMEOUT
         while b"\n" not in self._answers:

@@ -77,7 +77,11 @@ class Network:
         return self.phases[-1]
 
     def check_hosts(self, num_hosts: int) -> None:
-        """Raise `UserError` when the network speaks of a host that is not among ``num_hosts``."""
+        """Check that the network names only hosts among ``num_hosts``.
+
+        Raises:
+            UserError: If it names another host.
+        """
         for path, host in self._hosts_named():
             if host >= num_hosts:
                 raise UserError(

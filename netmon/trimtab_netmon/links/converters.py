@@ -1,4 +1,4 @@
-"""Between the monitor's own records and the messages of the contract.
+"""Conversions between the monitor's own records and the messages of the contract.
 
 A message may come from a newer monitor, or from a hostile peer. What these functions return is therefore never
 infinite, negative or not a number, a worker can report only links that start at itself, and the only exception raised

@@ -1,4 +1,4 @@
-"""States of the network of which a reader is sent only the links that have changed.
+"""Delta encoding of network states: a reader is sent only the links that have changed.
 
 A state of N workers has N (N - 1) links, and worker 0 tells N - 1 monitors. Between two states few links differ in what
 a reader acts on, so those alone are sent; a whole state now and then brings what drifts (jitter, queueing, times).
@@ -13,7 +13,7 @@ WHOLE_EVERY = 10.0
 
 
 class StateSender:
-    """One watch from the side that sends: what its reader knows. Times are seconds by any one clock."""
+    """The sending side of one watch, which knows its reader's state. Times are seconds by any one clock."""
 
     def __init__(self) -> None:
         self._known: netmon_pb2.NetworkState | None = None
@@ -39,7 +39,7 @@ class StateSender:
 
 
 class StateReader:
-    """The same watch from the side that reads."""
+    """The reading side of one watch."""
 
     def __init__(self) -> None:
         self._known: netmon_pb2.NetworkState | None = None

@@ -33,7 +33,11 @@ Lookup = Callable[[str], Awaitable[list[str]]]
 
 
 async def look_up(name: str) -> list[str]:
-    """Return the IPv4 addresses of a name. Raises OSError."""
+    """Return the IPv4 addresses of a name.
+
+    Raises:
+        OSError: If the name cannot be resolved.
+    """
     found = await asyncio.get_running_loop().getaddrinfo(
         absolute_name(name), None, family=socket.AF_INET, type=socket.SOCK_STREAM
     )
@@ -42,7 +46,7 @@ async def look_up(name: str) -> list[str]:
 
 @dataclass
 class _LookupSchedule:
-    """When one name may be looked up again."""
+    """The time of the next lookup of one name."""
 
     due_at: float = float("-inf")
     num_lookups: int = 0

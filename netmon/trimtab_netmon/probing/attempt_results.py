@@ -15,7 +15,7 @@ _NATIVE = {Method.IPERF3: Method.NATIVE, Method.IPERF3_SHARED: Method.NATIVE_SHA
 
 
 class BusyThread:
-    """How busy the busiest thread of one end was while a test's data flowed."""
+    """The load of the busiest thread of one end while a test's data flowed."""
 
     def __init__(self) -> None:
         self._first: tuple[float, float] | None = None
@@ -29,7 +29,7 @@ class BusyThread:
 
     @property
     def was_always_busy(self) -> bool:
-        """It was on a processor for nearly all of a time that is long enough to tell."""
+        """True if the thread was on a processor for nearly all of a time that is long enough to tell."""
         if self._first is None:
             return False
         elapsed, busy = (last - first for first, last in zip(self._first, self._last, strict=True))

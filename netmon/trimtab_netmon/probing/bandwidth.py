@@ -1,4 +1,4 @@
-"""From byte counters to bandwidth: when a test has seen enough, and what a link carries.
+"""Bandwidth from byte counters: when a test has seen enough, and what a link carries.
 
 The job's own traffic does not stop for a test, and beside it iperf3 gets only a part of the link. But test and traffic
 together fill the link, so the interfaces' counters tell its bandwidth. Pure: samples go in, decisions come out.

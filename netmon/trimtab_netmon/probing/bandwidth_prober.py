@@ -78,7 +78,12 @@ class Tester:
         """The job's sending rate [bytes/s] before this host's last test, and when that test ended."""
 
     async def send(self, target: int, expected: float) -> TestResult:
-        """Test the bandwidth to another worker. Raises `BusyError` or `TestError`."""
+        """Test the bandwidth to another worker.
+
+        Raises:
+            BusyError: If this host or the other is in a test already.
+            TestError: If the test cannot run.
+        """
         with self._reserve():
             try:
                 return await self._send_gently(target, expected)
@@ -90,7 +95,7 @@ class Tester:
                 raise TestError(f"worker {self._settings.worker} cannot test: {_told(error)}") from error
 
     async def _send_gently(self, target: int, expected: float) -> TestResult:
-        """Confirm the expected rate with few bytes under way; where that fails, send all that the link takes."""
+        """Confirm the expected rate with few bytes under way; if that fails, send all that the link takes."""
         limit = under_way(expected, 2 * self._latency_to(target))
         # What the job received may refute the expected rate, unless it can have come over a faster link than this one.
         most_known = max(expected, self._interface.capacity)
@@ -196,9 +201,11 @@ class Tester:
     async def receive(
         self, source: int, limit: float, engines: Sequence[Engine]
     ) -> AsyncIterator[netmon_pb2.ReceiveTestUpdate]:
-        """Serve one test from a worker: the interface's counter until the sender cancels.
+        """Serve one test from a worker: yield the interface's counter until the sender cancels.
 
-        Raises `BusyError` or `TestError`.
+        Raises:
+            BusyError: If this host or the other is in a test already.
+            TestError: If the test cannot run.
         """
         with self._reserve():
             limit = min(limit, TEST_LIMIT) + PATIENCE

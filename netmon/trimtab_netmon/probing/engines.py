@@ -26,7 +26,7 @@ class SpoiledError(TestError):
 
 
 class Engine(enum.Enum):
-    """How a test's data are sent; numbered as in netmon.proto."""
+    """The engines of tests, numbered as in netmon.proto."""
 
     IPERF3 = 1
     NATIVE = 2
@@ -53,7 +53,7 @@ class Receiver(Protocol):
         """Processor seconds of its busiest thread; 0 if the engine does not count them."""
 
     def require_good(self) -> None:
-        """Raise `TestError` if it failed, or somebody else than the sender reached it."""
+        """Raise `TestError` if it failed, or anyone but the sender reached it."""
 
     async def stop(self) -> None:
         """End it."""
@@ -68,14 +68,14 @@ class Sender(Protocol):
 
     @property
     def failure(self) -> str:
-        """Why it ended by itself before its time; empty if it did not."""
+        """The reason why it ended by itself before its time; empty if it did not."""
 
     @property
     def busiest_thread_seconds(self) -> float:
         """Processor seconds of its busiest thread; 0 if the engine does not count them."""
 
     async def stop(self) -> str:
-        """End it; return what it said of errors, which may be those of being ended."""
+        """End it; return its error messages, which may be those of being ended."""
 
 
 def has_iperf3() -> bool:
@@ -99,9 +99,12 @@ def engines_for(probe: str, expected: float, has_outrun_iperf3: bool = False) ->
 
 
 def choose(offered: Sequence[Engine], is_iperf3_spoiled: bool = False) -> Engine:
-    """Return the engine that this host receives by: the first one offered that it has. Raises `TestError`.
+    """Return the engine that this host receives by: the first one offered that it has.
 
-    Where an earlier iperf3 was spoiled, the native engine goes first, if it is offered.
+    If an earlier iperf3 was spoiled, the native engine goes first, if it is offered.
+
+    Raises:
+        TestError: If this host has none of them.
     """
     if is_iperf3_spoiled and Engine.NATIVE in offered:
         return Engine.NATIVE

@@ -1,4 +1,4 @@
-"""The byte counters of one network device, whether it was busy, and whether it is the device of an address."""
+"""Byte counters of one network device: readings, load, and the device of an address."""
 
 from __future__ import annotations
 
@@ -193,9 +193,12 @@ def first_usable(names: str) -> str:
 
 
 def require_device_of(listen: str, interface: str) -> None:
-    """Raise `UserError` where traffic to the address ``listen`` does not pass the device whose counters are read.
+    """Check that traffic to the address ``listen`` passes the device whose counters are read.
 
     An address that is not this machine's is left alone: listening on it fails by itself, with a message of its own.
+
+    Raises:
+        UserError: If it passes another device.
     """
     if listen == "0.0.0.0":  # noqa: S104 - compared, not bound
         return

@@ -1,4 +1,4 @@
-"""From round trips to latency: the shortest of those that did not wait behind the job's own traffic.
+"""Latency from round trips: the shortest of those that did not wait behind the job's own traffic.
 
 Pure: samples and times go in, measurements come out.
 """

@@ -64,7 +64,12 @@ def respond(ticket: bytes) -> Steps:
 
 
 def run_handshake(connection: socket.socket, steps: Steps) -> None:
-    """Run one end over a connection with a timeout. Raises `AuthenticationError` and OSError."""
+    """Run one end over a connection with a timeout.
+
+    Raises:
+        AuthenticationError: If the other end does not know the ticket.
+        OSError: If the connection fails.
+    """
     request = next(steps)
     try:
         while True:

@@ -75,7 +75,7 @@ class _Asked(NamedTuple):
 
 
 class EchoCounter(Protocol):
-    """Counts echoes by worker."""
+    """Counters of echoes by worker."""
 
     def count_request(self, worker: int) -> None:
         """Count a request that was sent."""

@@ -53,7 +53,7 @@ ARRIVALS_WINDOW = 1.0
 
 
 class Monitor:
-    """Made in a running event loop; `run` serves until cancelled."""
+    """A monitor, made in a running event loop; `run` serves until cancelled."""
 
     def __init__(self, settings: Settings) -> None:
         if settings.others and settings.probe == "iperf3":
@@ -77,7 +77,11 @@ class Monitor:
             self._coordinator = Coordinator(settings, self._peers, self._published, self._metrics)
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises `UserError` where a port is taken."""
+        """Serve until cancelled.
+
+        Raises:
+            UserError: If a port is taken.
+        """
         settings = self._settings
         require_free(settings)
         tester = Tester(settings, self._interface, self._peers, self._latency)
@@ -221,7 +225,11 @@ def _gone_stale(state: netmon_pb2.NetworkState, why: str) -> netmon_pb2.NetworkS
 
 
 def require_free(settings: Settings) -> None:
-    """Raise `UserError` where the port that a monitor listens on is taken."""
+    """Check that the port that a monitor listens on is free.
+
+    Raises:
+        UserError: If it is taken.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -236,7 +244,7 @@ def require_free(settings: Settings) -> None:
 
 
 def serve(settings: Settings, on_stop: Callable[[Callable[[], None]], None]) -> None:
-    """Run a monitor until it is told to stop; ``on_stop`` is given the function that stops it."""
+    """Run a monitor until it is told to stop; ``on_stop`` gets the function that stops it."""
 
     async def main() -> None:
         monitor = Monitor(settings)

@@ -1,4 +1,4 @@
-"""The gRPC services of a monitor: thin, between messages and the parts that know."""
+"""The gRPC services of a monitor, thin layers over its parts."""
 
 from __future__ import annotations
 

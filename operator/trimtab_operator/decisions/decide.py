@@ -1,4 +1,4 @@
-"""Decides the next action for a job from its observed state: pure, the whole life of a job on one screen."""
+"""The next action for a job, decided from its observed state: pure, the whole life of a job on one screen."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Action(Enum):
 
 @dataclass(frozen=True)
 class TerminalState:
-    """How a job ended."""
+    """The end of a job."""
 
     state: Literal["Succeeded", "Failed"]
     reason: str
@@ -240,7 +240,7 @@ def _while_ending(left: float | None) -> Decision:
 
 
 def blocked(observed: ObservedState, blocking_reason: str, wanted: Decision | None = None) -> Decision:
-    """Report the obstacle and wait; reconcile again no later than ``wanted``, the decision that it blocks, asks for."""
+    """Report the reason that blocks ``wanted``, and reconcile again no later than that decision asks for."""
     ready = observed.status.condition("Ready")
     since = parse_time(ready.last_transition_time) if ready else None
     waiting = (observed.now - since).total_seconds() if since else 0.0

@@ -84,7 +84,7 @@ class Child:
 
 @dataclass(frozen=True)
 class ObservedState:
-    """One TrainingJob, what it has made, and the time."""
+    """The observed state of one TrainingJob and its children, and the time."""
 
     job: TrainingJob
     """The TrainingJob without its template (`caches`)."""
@@ -118,7 +118,7 @@ class ObservedState:
 
     @property
     def name(self) -> str:
-        """metadata.name."""
+        """The job's ``metadata.name``."""
         return self.job.metadata.name
 
     @property
@@ -153,5 +153,5 @@ class ObservedState:
 
     @property
     def key(self) -> str:
-        """How queue and caches call the job."""
+        """The job's key in queue and caches."""
         return f"{self.namespace}/{self.name}"

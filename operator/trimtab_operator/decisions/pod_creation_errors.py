@@ -1,4 +1,4 @@
-"""Why workers do not come up, where only an event says so.
+"""Reasons why workers do not come up that only an event gives.
 
 An event of the Job says why it cannot make its pods (a quota, pod security, a webhook). An event of a pod says why it
 cannot mount its volumes (a ConfigMap that does not exist).

@@ -29,7 +29,7 @@ _LABELS = (JOB_NAME, COMPLETION_INDEX)
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a worker does not run."""
+    """The reason why a worker does not run."""
 
     reason: str
     """One word: ImagePullBackOff, Unschedulable, OOMKilled, Error."""

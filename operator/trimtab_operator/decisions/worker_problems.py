@@ -1,4 +1,4 @@
-"""Why workers are not ready: obstacles to pods that start, pods that do not end, workers that were ready before."""
+"""Reasons why workers are not ready: pods that cannot start, do not end, or are no longer ready."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ Unreachable = (urllib3.exceptions.HTTPError, OSError)
 
 
 class RefusedError(Exception):
-    """The API server said no."""
+    """The API server's refusal of a request."""
 
     def __init__(self, status: int, reason: str, message: str, fields: tuple[str, ...] = ()) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -68,7 +68,10 @@ def connect(num_connections: int) -> ApiClient:
 
 
 class Api:
-    """The requests that the operator makes. Raises `RefusedError`, or one of `Unreachable`."""
+    """The requests that the operator makes.
+
+    Every method may raise `RefusedError`, or one of `Unreachable`.
+    """
 
     def __init__(self, client: ApiClient, limit: RateLimit | None = None) -> None:
         """Connect through ``client``; ``limit`` is for all requests but watches (None: there is none)."""
@@ -114,8 +117,9 @@ class Api:
     def create(self, resource: Resource, manifest: Object) -> None:
         """Create an object.
 
-        Raises `RefusedError` with reason AlreadyExists if there is one of that name, with BadRequest if it holds a
-        field that the API server does not know, or one of another type.
+        Raises:
+            RefusedError: With reason AlreadyExists if there is one of that name, with BadRequest if it holds a field
+                that the API server does not know, or one of another type.
         """
         path = resource.path(manifest["metadata"]["namespace"])
         # Strict: else a field that the user misspelt in the template would be left out without a word.
@@ -144,7 +148,7 @@ class Api:
     def delete(self, resource: Resource, namespace: str, name: str, uid: str, version: str = "") -> None:
         """Delete that very object, and before it whatever it owns; no error if it is gone.
 
-        With a ``version``, the object's resource version, only if it is still as it was then: else nothing happens.
+        With a ``version``, its resource version, the object is deleted only if it is still as it was then.
         """
         preconditions = {"uid": uid, **({"resourceVersion": version} if version else {})}
         body = {"propagationPolicy": "Foreground", "preconditions": preconditions}

@@ -69,7 +69,7 @@ class Election:
         threading.Thread(target=self._watch_over, name="lease", daemon=True).start()
 
     def _watch_over(self) -> None:
-        """Wait until a lease that was held has not been renewed in time; nothing is lost by resigning."""
+        """Wait until a lease that was held has not been renewed in time; resigning loses nothing."""
         seconds: float | None = RENEW_DEADLINE_SECONDS
         while seconds is not None and seconds > 0:
             time.sleep(seconds)
@@ -84,12 +84,12 @@ class Election:
         return self._thread.is_alive()
 
     def resign(self) -> None:
-        """Give up the lease, if held, so that another need not wait for it to run out."""
+        """Give up the lease, if held, so that another process need not wait for it to run out."""
         self._lock.resign()
 
 
 class Lock(LeaseLock):
-    """A Lease whose requests end in time; a server that cannot be reached is a failed attempt, not the end."""
+    """A Lease whose requests end in time; an unreachable server is a failed attempt, not the end."""
 
     def __init__(self, client: ApiClient, name: str, namespace: str, identity: str) -> None:
         super().__init__(name, namespace, identity)  # type: ignore[no-untyped-call]
@@ -148,7 +148,7 @@ class Lock(LeaseLock):
 
 
 class _HurriedClient(ApiClient):
-    """A client none of whose requests takes longer than `REQUEST_SECONDS`."""
+    """A client whose requests all take at most `REQUEST_SECONDS`."""
 
     def call_api(self, *arguments: Any, **options: Any) -> Any:
         options["_request_timeout"] = options.get("_request_timeout") or REQUEST_SECONDS

@@ -31,7 +31,7 @@ NEWS = ("PlanChanged", "NetworkDegraded", "NetworkRecovered")
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that came to pass."""
+    """An event of a job."""
 
     kind: Literal["Normal", "Warning"]
     reason: str
@@ -121,7 +121,7 @@ _log = logging.getLogger(__name__)
 class EventRecorder:
     """The events that wait to be written, by job (``namespace/name``). Two threads must not use one key at a time.
 
-    Events wait in memory: those of an operator that dies after writing a status and before writing its events are lost.
+    Events wait in memory: if the operator dies between writing a status and writing its events, these are lost.
     """
 
     def __init__(self, api: Api) -> None:
@@ -138,9 +138,12 @@ class EventRecorder:
     def flush(self, key: str) -> None:
         """Write the job's pending events, oldest first.
 
-        Raises `RefusedError` or one of `Unreachable` where a later attempt may succeed; the rest then stays pending.
         An event that exists already was written by an earlier attempt whose answer was lost. An event that the API
-        server refuses for good is dropped.
+        server refuses for good is dropped. After an exception the rest stays pending.
+
+        Raises:
+            RefusedError: If the API server refuses for now; a later attempt may succeed.
+            Unreachable: If the API server cannot be reached; a later attempt may succeed.
         """
         pending = self._pending.get(key)
         while pending:

@@ -1,4 +1,4 @@
-"""Caches of collections: the official client's SharedInformer, fed with plain data, and when it last made progress."""
+"""Caches of collections: the official client's SharedInformer, fed with plain data, and its last progress."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Informer:
         self._informer.stop()
 
     def wait_until_synced(self, timeout: float) -> bool:
-        """Wait until the cache holds the first whole list; whether it did in time [seconds]."""
+        """Wait until the cache holds the first whole list; return whether it did within ``timeout`` seconds."""
         return self._collection.synced.wait(timeout)
 
     def get(self, namespace: str, name: str) -> Object | None:
@@ -154,7 +154,7 @@ class _Collection:
             query["continue"] = page["metadata"]["continue"]
 
     def _pause(self) -> None:
-        """Wait, twice as long each time, before the caller is told of a failure: it tries again at once."""
+        """Wait, twice as long each time, before the caller learns of a failure: it tries again at once."""
         self.stopped.wait(_BACKOFF.delay(self._failures))
         self._failures += 1
 
@@ -164,7 +164,7 @@ def _query(**parameters: str | int | None) -> dict[str, str | int]:
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:
-    """Shorten a traceback to one line: sixty say no more of an unreachable server."""
+    """Shorten a traceback to one line, which says as much of an unreachable server."""
     if record.exc_info:
         record.msg, record.args = f"{record.getMessage()}: {record.exc_info[1]}", ()
         record.exc_info = None

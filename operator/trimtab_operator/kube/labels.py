@@ -1,4 +1,4 @@
-"""Labels and annotations by which the operator knows its own."""
+"""Labels and annotations of the operator's objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decodes a page of a collection one object at a time, so that a page of large objects never is in memory whole.
+"""A decoder of pages of a collection, one object at a time: a page of large objects is never in memory whole.
 
 Decoded JSON takes up to twenty-five times its bytes: an empty list is two bytes of text, and 56 bytes of Python.
 """
@@ -52,7 +52,7 @@ class _Cursor:
         self._at = 0
 
     def takes(self, symbol: str) -> bool:
-        """Pass the symbol if it comes next; whether it did."""
+        """Pass the symbol if it comes next; return whether it did."""
         self._skip_blanks()
         found = self._text.startswith(symbol, self._at)
         self._at += found

@@ -22,7 +22,7 @@ KEYS_PER_NORMAL = 8
 
 
 class _Line:
-    """Keys that wait, in the order of their arrival; namespaces take turns, so that none waits for another's many."""
+    """Waiting keys in the order of arrival; namespaces take turns, so that none waits for another's many."""
 
     def __init__(self) -> None:
         self._by_namespace: OrderedDict[str, OrderedDict[str, float]] = OrderedDict()
@@ -38,7 +38,7 @@ class _Line:
 
     @property
     def first_came_at(self) -> float:
-        """When the key came that has waited longest; infinite where none waits."""
+        """The arrival of the key that has waited longest; infinite if none waits."""
         return min((next(iter(keys.values())) for keys in self._by_namespace.values()), default=float("inf"))
 
     def add(self, key: str, came_at: float) -> None:
@@ -47,7 +47,7 @@ class _Line:
         self._count += 1
 
     def remove(self, key: str) -> float | None:
-        """Remove a key; returns when it came, None where it is not there."""
+        """Remove a key; return when it came, or None if it is not there."""
         keys = self._by_namespace.get(_namespace(key), OrderedDict())
         if key not in keys:
             return None
@@ -74,9 +74,9 @@ def _namespace(key: str) -> str:
 class WorkQueue:
     """Keys to reconcile. Every method may be called from any thread.
 
-    A key that is added while it waits is there once. One that is added while a worker processes it comes back when the
-    worker is done: what it saw may have been old. Urgent keys are handed out before the others. Among either,
-    namespaces take turns.
+    A key that is added while it waits is there once. A key that is added while a worker processes it comes back when
+    the worker is done, since what the worker saw may have been old. Urgent keys are handed out before the others. Among
+    either, namespaces take turns.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -159,7 +159,7 @@ class WorkQueue:
 
     @property
     def longest_wait(self) -> float:
-        """Seconds that the first key has been waiting since somebody asks for keys; 0 if none waits, or nobody asks."""
+        """Seconds that the first key has waited since keys were first asked for; 0 if none waits, or nobody asks."""
         with self._changed:
             first = min(self._ready.first_came_at, self._urgent.first_came_at)
             if first == float("inf") or self._opened_at is None:

@@ -1,4 +1,4 @@
-"""Metrics of jobs: how many are in which state, and how far each of them is. Made when Prometheus asks."""
+"""Metrics of jobs: the number in each state, and each job's progress. Made when Prometheus asks."""
 
 from __future__ import annotations
 
@@ -38,12 +38,15 @@ class Heard(Protocol):
 
     @property
     def num_streams(self) -> int:
-        """Jobs whose rank 0 is heard, or being called."""
+        """Number of jobs whose rank 0 sends, or is being called."""
         ...
 
 
 class JobMetrics(Collector):
-    """Reads the operator's cache of jobs. Where there are more than ``most_jobs``, none has series of its own."""
+    """Metrics from the operator's cache of jobs.
+
+    If there are more than ``most_jobs``, none has series of its own.
+    """
 
     def __init__(self, jobs: Callable[[], Iterable[Object]], heard: Heard, most_jobs: int) -> None:
         self._jobs = jobs

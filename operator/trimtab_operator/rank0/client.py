@@ -85,7 +85,10 @@ class _Followed:
 
 
 class Rank0Client:
-    """Reads the status of the jobs it follows; ``changed`` is called with ``namespace/name`` when a job has news."""
+    """A reader of the followed jobs' statuses.
+
+    ``changed`` is called with ``namespace/name`` when a job has news.
+    """
 
     def __init__(
         self, fetch: FetchCertificates, changed: Callable[[str], None], address: Address = rank0_address
@@ -99,11 +102,11 @@ class Rank0Client:
         self._thread = threading.Thread(target=self._loop.run_forever, name="training-status", daemon=True)
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start the thread that watches."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """End all watches and the thread."""
         if not self._thread.is_alive():
             return
         with self._lock:
@@ -137,7 +140,7 @@ class Rank0Client:
 
     @property
     def num_streams(self) -> int:
-        """Jobs whose rank 0 is heard, or being called."""
+        """Number of jobs whose rank 0 sends, or is being called."""
         with self._lock:
             return sum(each.watch is not None and not each.watch.done() for each in self._followed.values())
 
@@ -148,10 +151,10 @@ class Rank0Client:
             return followed.unreachable_reason if followed else ""
 
     def follow(self, observed: ObservedState) -> None:
-        """Watch from now on if workers of the job are ready.
+        """Watch a job from now on if workers of it are ready.
 
-        When none is ready any longer, the last message holds until the attempt is over or the job's end is written
-        down. Only one job of a name is followed: an earlier job of that name is dropped.
+        When none is ready any longer, the last message holds until the attempt is over or the job's end is in the
+        status. Only one job of a name is followed: an earlier job of that name is dropped.
         """
         for uid in self._named(observed.namespace, observed.name):
             if uid != observed.uid:
@@ -176,7 +179,7 @@ class Rank0Client:
                 followed.watch = asyncio.run_coroutine_threadsafe(self._watch(observed.uid, followed), self._loop)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Watch no job of that name any longer."""
+        """Stop watching jobs of that name."""
         for uid in self._named(namespace, name):
             self._drop(uid)
 
@@ -209,7 +212,7 @@ class Rank0Client:
     async def _watch(self, uid: str, followed: _Followed) -> None:
         """Read rank 0's messages to the final one, and connect again whenever the connection breaks.
 
-        It ends early once no worker is ready: there is then no rank 0 to answer.
+        The watch ends early once no worker is ready: there is then no rank 0 to answer.
         """
         in_vain, last_message_at = 0, followed.last_message_at
         while followed.is_ready:
@@ -227,10 +230,13 @@ class Rank0Client:
             await asyncio.sleep(Backoff(RETRY_SECONDS, LONGEST_RETRY_SECONDS, factor=1.5).delay(max(0, in_vain - 1)))
 
     async def _read_stream(self, uid: str, followed: _Followed) -> bool:
-        """Read one stream of statuses; whether the last was final. Raises AioRpcError where the connection broke.
+        """Read one stream of statuses; return whether the last was final.
 
         Each message costs a reconcile, so the stream is read only as fast as the job may cause one. Flow control holds
         further messages back at their sender.
+
+        Raises:
+            AioRpcError: If the connection breaks.
         """
         if followed.certificates is None:
             followed.certificates = await asyncio.to_thread(self._fetch, followed.namespace, followed.name)
@@ -265,7 +271,7 @@ class Rank0Client:
         return self._address(followed.namespace, followed.name, followed.child_name)
 
     def _note_unreachable(self, followed: _Followed, why: str) -> None:
-        """Keep the reason why no message comes, and tell it, once none has come for `SILENT_SECONDS`."""
+        """Keep the reason why no message comes, and report it, once none has come for `SILENT_SECONDS`."""
         with self._lock:
             if followed.unreachable_reason or time.monotonic() - followed.last_message_at < SILENT_SECONDS:
                 return

@@ -1,8 +1,8 @@
-"""The boundary to tenants: what rank 0 says, made fit to be stored and shown. Pure.
+"""Sanitizing of rank 0's messages: the boundary to tenants. Pure.
 
 Rank 0 is a user's image and may say anything. Behind this module every figure is finite and bounded, and every text is
-short, on one line and printable. A figure that cannot be true is absent, as if rank 0 had not said it. So nothing that
-a trainer says makes a reconcile raise, nor the API server refuse a status.
+short, on one line and printable. A figure that cannot be true is absent, as if rank 0 had not sent it. So no message of
+a trainer makes a reconcile raise, or the API server refuse a status.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STATES: dict[int, State] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """How gradients cross the network now."""
+    """The plan by which gradients cross the network now."""
 
     version: int
     name: str
@@ -65,7 +65,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Rank0Status:
-    """One status of rank 0's, as far as it can be true."""
+    """One status of rank 0, with its plausible figures only."""
 
     state: State = "Unknown"
     """Unknown also for a state of a newer version."""

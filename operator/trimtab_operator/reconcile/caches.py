@@ -86,7 +86,7 @@ _STATUS = ("conditions", "startTime", "active", "ready", "succeeded", "failed")
 
 
 def trim_owned_job(job: Object) -> None:
-    """Cut a Job down, in place, to what is read of it."""
+    """Cut a Job down, in place, to what the operator reads of it."""
     metadata, spec, status = job["metadata"], job["spec"], job.get("status") or {}
     owners = [each for each in metadata.get("ownerReferences", ()) if each.get("controller")]
     job["metadata"] = {key: metadata[key] for key in _JOB_METADATA if key in metadata}
@@ -106,7 +106,7 @@ def _kept(found: Object | None, names: tuple[str, ...]) -> Object:
 
 
 class PodCache:
-    """Pods by the Job that made them, and whether an event of a pod says anything new to `Pod`.
+    """Pods by the Job that made them, with a check whether an event of a pod changes what `Pod` reads.
 
     The Job is the pod's controller: anybody may edit a pod's labels.
     """
@@ -118,7 +118,7 @@ class PodCache:
         """The job that each pod last belonged to; an orphaned pod belongs to none."""
 
     def put(self, pod: Object) -> bool:
-        """Keep a pod; whether it differs from the pod kept before in what `Pod` reads."""
+        """Keep a pod; return whether it differs from the pod kept before in what `Pod` reads."""
         metadata = pod["metadata"]
         job = object_key(metadata["namespace"], controller_name(pod))
         with self._lock:

@@ -71,7 +71,7 @@ class Rank0Statuses(Protocol):
 
 
 class Observer:
-    """Looks at jobs. Many threads may call it, but no two for the same job at a time."""
+    """An observer of jobs. Many threads may call it, but no two for the same job at a time."""
 
     def __init__(
         self,

@@ -51,7 +51,10 @@ _log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """Reconciles jobs by key, ``namespace/name``. Many threads may call it, but no two with the same key at a time."""
+    """A reconciler of jobs by key, ``namespace/name``.
+
+    Many threads may call it, but no two with the same key at a time.
+    """
 
     def __init__(
         self,
@@ -75,9 +78,11 @@ class Reconciler:
         self._observer = Observer(api, cache, rank0, self._pod_creation_errors, clock, is_outdated)
 
     def reconcile(self, key: str) -> float | None:
-        """Observe a job and take the next step; returns the seconds until it must be reconciled again, if ever.
+        """Observe a job and take the next step; return the seconds until the next reconciliation, if any is due.
 
-        Raises `RefusedError` or one of `Unreachable` where the step failed and a later attempt may succeed.
+        Raises:
+            RefusedError: If the API server refuses for now; a later attempt may succeed.
+            Unreachable: If the API server cannot be reached; a later attempt may succeed.
         """
         seconds = self._reconcile(key)
         self._recorder.flush(key)  # last, so that a job does not wait for its events
@@ -124,7 +129,7 @@ class Reconciler:
         self._status_writer.forget(f"{namespace}/{name}")
 
     def _act(self, observed: ObservedState, decision: Decision) -> Decision:
-        """Do what was decided; returns what it came to."""
+        """Carry a decision out; return the decision with its result."""
         match decision.action:
             case Action.NOTHING if decision.terminal_state or decision.restart or not self._needs_repair(observed):
                 return decision  # what has come to pass is written down before anything else
@@ -161,7 +166,7 @@ class Reconciler:
                 self._api.apply(JOBS, relabelled(observed.name, namespace, child.name, child.uid, child.attempt))
 
     def _make(self, observed: ObservedState, decision: Decision) -> Decision:
-        """Create the Job, or see to the other children; for either the job is read whole."""
+        """Create the Job, or sync the other children; for either the job is read whole."""
         with self._whole_jobs.read(observed) as whole:
             if whole is None:  # gone, or changed since: the watch is about to show it
                 return replace(decision, action=Action.NOTHING, requeue_after_seconds=_UNSEEN_SECONDS)
@@ -205,7 +210,7 @@ class Reconciler:
         return list((account or {}).get("imagePullSecrets") or ())
 
     def _sync(self, observed: ObservedState, decision: Decision) -> Decision:
-        """Have every child but the Job as it should be."""
+        """Sync every child but the Job."""
         try:
             blocking_reason = sync_children(self._api, observed, self._settings)
         except RefusedError as refusal:
@@ -229,10 +234,10 @@ class Reconciler:
         return generation != observed.generation or (observed.now - ensured_at).total_seconds() >= resync
 
     def _leave(self, resource: Object, mistake: str) -> None:
-        """Say that the job cannot be read, and touch nothing: definition and operator are of different versions.
+        """Report that the job cannot be read, and touch nothing: definition and operator are of different versions.
 
-        Its pods may train well, and the operator that made them may come back: on an upgrade the definition is newer
-        than the operator for a while, on a rollback it is older.
+        The job's pods may train well, and the operator that made them may come back. On an upgrade the definition is
+        newer than the operator for a while; on a rollback it is older.
         """
         before = read_status(resource)
         after = unreadable(before, mistake, resource["metadata"]["generation"], self._clock())

@@ -1,4 +1,4 @@
-"""Reads a TrainingJob whole, template included, where children are made of it."""
+"""Reading of a whole TrainingJob, template included, to make children of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGE_BYTES = 128 * 1024
 
 
 class WholeJobs:
-    """Reads jobs from the API server. Many threads may call it."""
+    """A reader of whole jobs from the API server. Many threads may call it."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

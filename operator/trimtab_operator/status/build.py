@@ -1,4 +1,4 @@
-"""The status of a job: pure, from what was observed and decided."""
+"""The status of a job, built from the observed state and the decision. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sentence in a status: what a user reads first under ``kubectl get``."""
+"""The message of a status, which users read first under ``kubectl get``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's status as it stands, which another version of the operator may have written."""
+"""The present status of a job, which another version of the operator may have written."""
 
 from __future__ import annotations
 

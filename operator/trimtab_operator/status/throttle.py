@@ -1,4 +1,4 @@
-"""When a new status is written: changes of the job's life at once, training's figures once in a while. Pure."""
+"""Times of status writes: changes of the job's life at once, training's figures once in a while. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing a job's status, and telling what changed: events and metrics, within what rank 0's news may cost."""
+"""The writer of statuses, and of the events and metrics of each change, within the budget of rank 0's news."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ class _NewsBudget:
 
 
 class StatusWriter:
-    """Writes statuses by job key, ``namespace/name``. No two threads may call it with the same key at a time."""
+    """A writer of statuses by job key, ``namespace/name``.
+
+    No two threads may call it with the same key at a time.
+    """
 
     def __init__(self, api: Api, recorder: EventRecorder, clock: Callable[[], datetime]) -> None:
         self._api = api
@@ -62,7 +65,10 @@ class StatusWriter:
         return self._news.setdefault(key, _NewsBudget())
 
     def write(self, resource: Object, before: Status, after: Status) -> None:
-        """Write the status; what changed is then to be told. Nothing newer is overwritten: then this is a Conflict."""
+        """Write the status, then record the events of the change.
+
+        Nothing newer is overwritten: the API server then answers Conflict.
+        """
         metadata, at = resource["metadata"], self._clock()
         now = write_time(at)
         key = f"{metadata['namespace']}/{metadata['name']}"
@@ -91,7 +97,7 @@ class StatusWriter:
             metrics.FINISHED.labels(state=after.state).inc()
 
     def _apply(self, metadata: Object, status: Status, now: str) -> Object:
-        """Send a status; returns the head of the job as it is then."""
+        """Send a status; return the metadata of the job as it is then."""
         manifest: dict[str, Any] = {
             "apiVersion": TRAINING_JOBS.api_version,
             "kind": TRAINING_JOBS.kind,

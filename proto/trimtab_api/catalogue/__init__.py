@@ -1,4 +1,4 @@
-"""Every scheme by name: what it costs, where it runs and what it takes, in one place and without torch.
+"""Every scheme by name: its cost, the ranks it runs on, and its options, in one place and without torch.
 
 A plan has axes: collective, sparsifier, fusion planner, schedule, source, wire format. Each axis has a file of rows, a
 row a scheme. Code that plans, predicts, validates, reports or runs a scheme asks its row, and knows no scheme by name.

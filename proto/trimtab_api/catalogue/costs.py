@@ -52,7 +52,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class CostRange:
-    """A scheme whose bytes depend on where the selections fall: all ranks choose alike, or all differently."""
+    """The bounds of a scheme's cost, if its bytes depend on the selections: all ranks choose alike, or differently."""
 
     least: Cost
     most: Cost
@@ -192,10 +192,15 @@ def spardl_b_sag(M: float, c: float, N: int, d: int) -> CostRange:
 
 
 def exdyna(M: float, c: float, N: int, padding: float = 1.0) -> Cost:
-    """Gather indices, then all-reduce k values over a ring.
+    """Return the cost of ExDyna: indices are gathered, then k values all-reduced over a ring.
 
-    ``padding`` is f = N max k_i / sum k_i, what the largest selection makes of the mean one. The paper gathers counts
-    first, in as many messages as the indices; ours travel with them.
+    The paper gathers counts first, in as many messages as the indices; here they travel with the indices.
+
+    Args:
+        M: Bytes of the float32 gradient.
+        c: Compression ratio.
+        N: Ranks.
+        padding: f = N max k_i / sum k_i, the largest selection as a multiple of the mean one.
     """
     return Cost(rounds(N) + 2 * (N - 1), (N - 1) / N * (padding + 2) * M * c)
 

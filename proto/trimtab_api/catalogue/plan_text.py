@@ -35,7 +35,7 @@ class ParsedPlan:
 
     @property
     def text(self) -> str:
-        """The one text that names these axes and no others."""
+        """The normal text of the plan, which names these axes and no others."""
         ratio = [] if collectives[self.collective].is_dense else [_ratio_text(self.ratio)]
         return "/".join([*ratio, self.collective, *(f"{name}={self.axes[name]}" for name in AXES if name in self.axes)])
 

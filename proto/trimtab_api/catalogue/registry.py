@@ -1,4 +1,4 @@
-"""All schemes of one axis of a plan: those that are built in, and those that others have added."""
+"""The registry of an axis of a plan: its built-in schemes, and those that other packages have added."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENTRY_POINTS = "trimtab.schemes"
 
 
 class Registry(Generic[R]):
-    """The first scheme is the default."""
+    """The schemes of one axis; the first is the default."""
 
     def __init__(self, name: str, *rows: R, common: tuple[Option, ...] = ()) -> None:
         """Register the rows of an axis.
@@ -39,11 +39,11 @@ class Registry(Generic[R]):
 
     @property
     def default(self) -> str:
-        """The text of what is meant where nothing is said."""
+        """The name of the default scheme."""
         return self.built_in[0]
 
     def add(self, row: R) -> None:
-        """Make another scheme known to this process; one of the same name is replaced."""
+        """Register another scheme in this process; one of the same name is replaced."""
         self._rows[row.name] = row
         self._found.clear()
 
@@ -119,9 +119,10 @@ class Registry(Generic[R]):
 
 @cache
 def load_added_schemes() -> None:
-    """Have every installed package that adds schemes add them, once in a process.
+    """Let every installed package that adds schemes add them, once in a process.
 
-    Raises `UserError` where one fails.
+    Raises:
+        UserError: If a package fails to.
     """
     for entry in entry_points(group=ENTRY_POINTS):
         try:

@@ -18,7 +18,7 @@ Pattern = Literal["all-gather", "ring", "tree", "other"]
 
 @dataclass(frozen=True)
 class Row:
-    """One scheme of any axis of a plan."""
+    """A scheme of any axis of a plan."""
 
     name: str
     meaning: str
@@ -32,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Collective(Row):
-    """How N gradients become one mean."""
+    """A scheme by which N gradients become one mean."""
 
     family: str = "other"
     """A family of schemes, in which observations of one scheme say something of the others."""
@@ -100,7 +100,7 @@ class Collective(Row):
 
 @dataclass(frozen=True)
 class Sparsifier(Row):
-    """Which elements are sent."""
+    """A scheme that selects the elements to send."""
 
     passes: float = 1.0
     """The cost of selecting before it is measured, in passes over the gradient in order."""
@@ -110,7 +110,7 @@ class Sparsifier(Row):
 
 @dataclass(frozen=True)
 class Schedule(Row):
-    """When buckets are sent."""
+    """A scheme that determines when buckets are sent."""
 
     delays_updates: bool = False
     """True if the optimizer gets a gradient in a later step than its own: then a user must allow it."""

@@ -32,7 +32,7 @@ sources: Registry[Row] = Registry(
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """An option that a source does not have is 0."""
+    """The options of a source; one that the source does not have is 0."""
 
     local_steps: int
     """H: steps that each rank takes by itself before the update that they made is exchanged; 0: gradients are."""

@@ -84,7 +84,7 @@ NOTHING_KNOWN = NetworkView(revision=0, latency=0.0, bandwidth=0.0, stale=True)
 
 
 class NetworkWatch:
-    """The newest `NetworkView`, kept current by a thread until `close`. Made by `watch`."""
+    """The newest `NetworkView`, kept current by a thread until `close`; `watch` makes it."""
 
     def __init__(
         self, address: str, on_change: Callable[[NetworkView], None] | None, certificates: Certificates | None
@@ -105,7 +105,7 @@ class NetworkWatch:
 
     @property
     def problem(self) -> str:
-        """Why nothing new is measured, in one sentence; empty while tests succeed, and before the first attempt."""
+        """The reason why nothing new is measured, in one sentence; empty while tests succeed, and at first."""
         return self._view.problem
 
     def wait_until_measured(self, timeout: float) -> NetworkView:
@@ -115,10 +115,10 @@ class NetworkWatch:
         return self._view
 
     def measure_now(self, reason: str, timeout: float) -> NetworkView | None:
-        """Have the bandwidth measured out of turn; blocks up to ``timeout`` seconds.
+        """Ask for a measurement of the bandwidth out of turn, for up to ``timeout`` seconds; None: not measured.
 
-        None: not measured, because the monitors' probe budget is spent, a routine test has just ended, no link could be
-        tested or they do not answer in time. Call it from a thread that training does not wait for.
+        Nothing is measured if the monitors' probe budget is spent, a periodic probe has just ended, no link could be
+        tested, or they do not answer in time. Call it from a thread that training does not wait for.
         """
         try:
             state = self._stub.MeasureNow(netmon_pb2.MeasureNowRequest(reason=reason), timeout=timeout)
@@ -165,11 +165,16 @@ class NetworkWatch:
 def watch(
     address: str, on_change: Callable[[NetworkView], None] | None = None, certificates: Certificates | None = None
 ) -> NetworkWatch:
-    """Follow the monitor at ``address`` (``HOST:PORT``), by ``certificates`` or else those of the environment.
+    """Follow the monitor at ``address`` and return at once, whether or not the monitor is up yet.
 
-    Returns at once, whether or not the monitor is up yet; ``on_change`` is called from the watching thread with every
-    new view, also when the monitor stops answering (``stale``). Raises `UserError` where the job's certificates cannot
-    be used.
+    Args:
+        address: ``HOST:PORT``.
+        on_change: Called from the watching thread with every new view, also when the monitor stops answering
+            (``stale``).
+        certificates: None: those of the environment.
+
+    Raises:
+        UserError: If the job's certificates cannot be used.
     """
     return NetworkWatch(address, on_change, certificates)
 

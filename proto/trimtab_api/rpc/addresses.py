@@ -1,4 +1,4 @@
-"""Which addresses are of this machine, which need no encryption between them, and how a name is written for DNS."""
+"""Addresses: those of this machine, between which nothing is encrypted, and names as DNS takes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Issues the certificates of one job: an authority that exists only to sign, and one certificate that all share.
+"""An authority that issues the certificates of one job: it exists only to sign one certificate that all share.
 
 Elliptic curve P-256: an RSA key would cost 40 ms of a core, a thousand jobs the better part of a minute.
 """

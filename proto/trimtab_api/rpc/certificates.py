@@ -62,7 +62,7 @@ class Certificates:
             file.write_bytes(pem)
 
     def _check(self, directory: Path) -> None:
-        """Find what a handshake would refuse: there, the cause is seen by nobody but the other side's log."""
+        """Check what a handshake would refuse: only the other side's log would show the cause then."""
         from cryptography import x509
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.serialization import load_pem_private_key

@@ -1,7 +1,7 @@
-"""How gRPC between Trimtab's processes behaves: mutual TLS, and a peer that vanished is found again within seconds.
+"""gRPC channels and servers of Trimtab's processes: mutual TLS, and quick reconnection to a peer that vanished.
 
-Where ``TRIMTAB_TLS_DIR`` is set, every channel and every server uses the certificates there, and a server turns away
-clients without one. Where it is not, plain text is spoken, but only on loopback and among hosts that this machine
+If ``TRIMTAB_TLS_DIR`` is set, every channel and every server uses the certificates there, and a server turns away
+clients without one. If it is not set, plain text is spoken, but only on loopback and among hosts that this machine
 emulates. A Unix socket (``unix:PATH``) is guarded by its file's permissions and always speaks plain text.
 """
 
@@ -85,9 +85,11 @@ def open_async_channel(
 
 
 def listen(server: grpc.Server | grpc.aio.Server, address: str, certificates: Certificates | None = None) -> int:
-    """Let a server listen at ``HOST:PORT`` (port 0: any that is free); returns the port.
+    """Let a server listen at ``HOST:PORT`` (port 0: any that is free); return the port.
 
-    Raises `UserError` for certificates that cannot be used, RuntimeError where the port is taken.
+    Raises:
+        UserError: If the certificates cannot be used.
+        RuntimeError: If the port is taken.
     """
     certificates = certificates or _own(address)
     if certificates is None:

@@ -103,7 +103,7 @@ class RatioBounds(ApiModel):
 
 
 class Fusion(ApiModel):
-    """Which tensors share a buffer."""
+    """The grouping of tensors into buffers."""
 
     buffer_size: BufferSize = Field(
         as_written("25MB"),
@@ -137,7 +137,7 @@ class Triggers(ApiModel):
 
 
 class Trials(ApiModel):
-    """How candidates are tried out while training."""
+    """The trials of candidates while training."""
 
     iterations: int = Field(10, ge=3, le=1000, description="Iterations of one trial; fewer than 3 tell nothing.")
     budget: float = Field(
@@ -146,7 +146,7 @@ class Trials(ApiModel):
 
 
 class LocalSteps(ApiModel):
-    """How many steps each rank's own optimizer may take between two exchanges of what they did to the weights.
+    """Bounds of the steps that each rank's own optimizer takes between two exchanges of their effect on the weights.
 
     0: ranks exchange gradients, and step together. 1: they exchange updates, after each step. More: they part, and meet
     again at the end of so many steps, or of the loop over ``session.batches``.
@@ -174,7 +174,7 @@ class LocalSteps(ApiModel):
 
 
 class Communication(ApiModel):
-    """How gradients cross the network."""
+    """The exchange of gradients over the network."""
 
     policy: Literal["Adaptive", "Static"] = Field(
         "Adaptive", description="Adaptive: keep choosing the plan while training. Static: train under `plan`."

@@ -17,7 +17,7 @@ Location = tuple[str | int, ...]
 
 
 class ApiModel(BaseModel):
-    """Refuses unknown fields, takes no number for a string nor a string for a number, and never changes."""
+    """A model that refuses unknown fields, converts no number or string to the other, and never changes."""
 
     model_config = ConfigDict(
         extra="forbid",

@@ -1,4 +1,4 @@
-"""From a file to a TrainingJob, or to one line that names file, field, value and remedy."""
+"""Loading of a TrainingJob from a file, or one line that names file, field, value and remedy."""
 
 from __future__ import annotations
 
@@ -19,23 +19,33 @@ _HEAD = "`apiVersion: trimtab.dev/v1alpha1` and `kind: TrainingJob`"
 
 
 def load_training_job(path: str | Path) -> TrainingJob:
-    """Read a TrainingJob that a user wrote, in YAML or JSON. Raises `UserError` about the first mistake in it."""
+    """Read a TrainingJob that a user wrote, in YAML or JSON.
+
+    Raises:
+        UserError: For the first mistake in it.
+    """
     return _load(path)
 
 
 def load_job_file(path: str | Path) -> TrainingJob:
-    """Read the TrainingJob that a launcher or the operator handed to a process. Raises `UserError`.
+    """Read the TrainingJob that a launcher or the operator handed to a process.
 
-    Whoever wrote it may be of a newer version: fields that this one does not know are ignored.
+    The writer may be of a newer version: fields that this version does not know are ignored.
+
+    Raises:
+        UserError: If the file is wrong.
     """
     return _load(path, ignore_unknown=True)
 
 
 def parse_training_job(text: str, ignore_unknown: bool = False) -> TrainingJob:
-    """Read a TrainingJob from YAML or JSON text. Raises `UserError`, its file left to the caller.
+    """Parse a TrainingJob from YAML or JSON text.
 
     As for kubectl, the text may have several documents, and a `List` stands for its items. Exactly one of them must be
     a TrainingJob; objects of other kinds are for the cluster.
+
+    Raises:
+        UserError: For the first mistake; the caller adds the file.
     """
     objects = [each for document in parse_documents(text) for each in _items(document)]
     if not objects:

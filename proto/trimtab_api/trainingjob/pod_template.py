@@ -1,4 +1,4 @@
-"""``spec.template`` of a TrainingJob: Kubernetes' own, but for what starts training and what the operator adds to."""
+"""``spec.template`` of a TrainingJob: Kubernetes' own, with checks of the parts that Trimtab starts or extends."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Condition(_Part):
 
 
 class Workers(_Part):
-    """How many workers are in which state."""
+    """Numbers of workers by state."""
 
     active: int = Field(0, description="Pods that are pending or running.")
     ready: int = Field(0, description="Pods that are running and ready.")
@@ -46,7 +46,7 @@ class Workers(_Part):
 
 
 class PlanStatus(_Part):
-    """How gradients cross the network now."""
+    """The plan by which gradients cross the network now."""
 
     version: int = Field(description="Increases with every change.")
     name: str = Field(description="RATIO/COLLECTIVE, or the name of a dense collective.")

@@ -57,7 +57,7 @@ Interface = Annotated[
 
 
 class Network(ApiModel):
-    """How the network is measured."""
+    """The settings of network measurement."""
 
     probe_interval: Annotated[Duration, AfterValidator(_check_probe_interval)] = Field(
         as_written("2s"),

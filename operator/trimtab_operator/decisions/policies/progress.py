@@ -1,4 +1,4 @@
-"""spec.progressDeadlineSeconds: how long training may get no further before all ranks restart, which counts.
+"""spec.progressDeadlineSeconds: the longest time without progress before all ranks restart; the restart counts.
 
 Only time between two messages of rank 0 counts. So a job whose rank 0 cannot be reached has not stalled, and an
 operator that was away finds no job stalled when it is back.
@@ -18,7 +18,7 @@ TIMEOUTS = 2
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an attempt has got, by all messages of its rank 0."""
+    """The progress of an attempt, by all messages of its rank 0."""
 
     has_trained: bool = False
     """True if rank 0 has ever said in this attempt that steps are done."""

@@ -1,8 +1,8 @@
 """spec.restartPolicy, maxRestarts and maxDisruptions: when a worker is lost, all ranks restart, or the job has failed.
 
-Where a restart fails before its first step twice in a row, the next one would fail as well: the job has failed.
-Each restart in quick succession waits longer than the one before. A node that is short of memory evicts the next
-attempt too. Where nothing but memory ends attempt after attempt, the job itself may need more than it asks for.
+If a restart fails before its first step twice in a row, the next one would fail as well: the job has failed. Each
+restart in quick succession waits longer than the one before. A node that is short of memory evicts the next attempt
+too. If nothing but memory ends attempt after attempt, the job itself may need more than it asks for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORGIVEN_MEMORY_EVICTIONS = 3
 
 @dataclass(frozen=True)
 class Restart:
-    """All ranks are to restart together."""
+    """A restart of all ranks together."""
 
     cause: Problem
     counts_toward_max_restarts: bool
@@ -37,7 +37,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class FailJob:
-    """The job has failed."""
+    """The failure of the job."""
 
     reason: str
     message: str
@@ -96,7 +96,7 @@ def without_a_step(cause: Problem, num_restarts: int, num_without_step: int) -> 
 
 @dataclass(frozen=True)
 class RestartBackoff:
-    """How fast restarts follow each other."""
+    """The wait of the next restart, which grows with the number of restarts in a row."""
 
     in_a_row: int
     """Restarts since an attempt last went well, this one included."""

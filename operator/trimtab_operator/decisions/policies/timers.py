@@ -1,4 +1,4 @@
-"""When the operator acts next on a job that no watch reports: repeated checks, pods that do not come, time limits.
+"""Times of the operator's next action on a job: repeated checks, missing pods, time limits. No watch reports these.
 
 Each function returns seconds from now; zero or less means at once.
 """

@@ -23,7 +23,7 @@ _TOLD_TO_END = _SIGNALLED + signal.SIGTERM
 
 @dataclass(frozen=True)
 class WorkerFailure:
-    """A worker is gone, and the others cannot go on without it."""
+    """The loss of a worker, without which the others cannot go on."""
 
     cause: Problem
     is_disruption: bool
