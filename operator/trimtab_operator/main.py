@@ -25,7 +25,7 @@ LOST_LEADERSHIP = 3
 #: Objects that are made, less those that are freed, between two runs of the cyclic garbage collector.
 _OBJECTS_PER_COLLECTION = 100_000
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-#: What Kubernetes takes as the name of a Secret.
+#: Valid names of Secrets, by Kubernetes' rules.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 

@@ -24,7 +24,7 @@ from trimtab_operator.observability import metrics
 from trimtab_operator.observability.health import HealthServer
 from trimtab_operator.observability.job_metrics import JobMetrics
 from trimtab_operator.rank0.client import Rank0Client
-from trimtab_operator.reconcile.caches import PodCache, trim_owned_job, trim_training_job
+from trimtab_operator.reconcile.caches import PodCache, trim_batch_job, trim_training_job
 from trimtab_operator.reconcile.reconciler import Reconciler
 from trimtab_operator.settings import Settings
 
@@ -56,7 +56,7 @@ class Operator:
             self._api,
             JOBS,
             namespace,
-            trim_owned_job,
+            trim_batch_job,
             self._child_changed,
             self._child_removed,
             label_selector=f"{MANAGED_BY}={MANAGER},{JOB_NAME}",
@@ -103,7 +103,7 @@ class Operator:
         """Return the TrainingJob of that name, as last seen."""
         return self._jobs.get(namespace, name)
 
-    def child(self, namespace: str, name: str) -> Object | None:
+    def batch_job(self, namespace: str, name: str) -> Object | None:
         """Return the Job of that name, as last seen."""
         return self._children.get(namespace, name)
 
@@ -160,14 +160,14 @@ class Operator:
         # After a new list the cache holds a deleted object for a moment longer.
         self._queue.add_later(object_key(job["metadata"]["namespace"], job["metadata"]["name"]), 0.1)
 
-    def _child_changed(self, child: Object) -> None:
+    def _child_changed(self, batch_job: Object) -> None:
         # By its name: anybody may edit its labels and its owner. To reconcile a job that it is not of costs little.
-        for job in possible_jobs(child["metadata"]["name"]):
-            self._queue.add(object_key(child["metadata"]["namespace"], job))
+        for job in possible_jobs(batch_job["metadata"]["name"]):
+            self._queue.add(object_key(batch_job["metadata"]["namespace"], job))
 
-    def _child_removed(self, child: Object) -> None:
-        for job in possible_jobs(child["metadata"]["name"]):
-            self._queue.add_later(object_key(child["metadata"]["namespace"], job), 0.1)
+    def _child_removed(self, batch_job: Object) -> None:
+        for job in possible_jobs(batch_job["metadata"]["name"]):
+            self._queue.add_later(object_key(batch_job["metadata"]["namespace"], job), 0.1)
 
     def _pod_changed(self, pod: Object) -> None:
         if self._pods.put(pod) and controller_name(pod):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from trimtab_operator.kube.resources import Object
 
-#: What a monitor takes of a node where nothing else is said: it is idle but for a test now and then.
+#: Default resources of a monitor, which is idle but for a test now and then.
 NETMON_RESOURCES: Object = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}}
 
 

@@ -8,12 +8,12 @@ from ipaddress import IPv4Network
 #: Workers that one job's monitors were proven with: they measure every pair, and worker 0's tells all of all of them.
 MOST_WORKERS = 32
 
-#: Where the emulator's hosts live, on this machine alone.
+#: Addresses of the emulator's hosts, on this machine alone.
 EMULATED_SUBNET = IPv4Network("10.77.0.0/24")
 
 # On a cluster: what the operator puts into every pod, and what the programs in it look for there.
 
-#: Where the job's certificates are. Named by TRIMTAB_TLS_DIR in every container.
+#: Directory of the job's certificates, named by TRIMTAB_TLS_DIR in every container.
 TLS_DIRECTORY = "/var/run/trimtab/tls"
 TLS_VARIABLE = "TRIMTAB_TLS_DIR"
 #: The attempt that a pod belongs to: the number of restarts of all ranks before it.
@@ -24,7 +24,7 @@ CERTIFICATE_FILE = "tls.crt"
 KEY_FILE = "tls.key"
 #: The resolved TrainingJob, as JSON. Named by TRIMTAB_JOB in the trainer's container.
 JOB_FILE = "/var/run/trimtab/job/job.json"
-#: Where runs are kept in a pod. TRIMTAB_RUN_DIR in the trainer's container names the folder of its job there, by
+#: Directory of runs in a pod. TRIMTAB_RUN_DIR in the trainer's container names the folder of its job there, by
 #: namespace and name.
 RUN_DIRECTORY = "/var/run/trimtab/run"
 #: Variables that only the launcher may set in a trainer's container.
@@ -45,15 +45,15 @@ RESERVED_VARIABLES = (
     "TRIMTAB_POD_IP",
     "TRIMTAB_ATTEMPT",
 )
-#: What a trainer's container runs: this, then ``--``, then the user's command; its `args` follow.
+#: Command of a trainer's container, followed by ``--``, the user's command and its `args`.
 WORKER_COMMAND = ("trimtab", "worker")
-#: What sends the data of bandwidth tests: iperf3, the monitor's own threads, or whichever suits the link and the hosts.
+#: Engines of bandwidth tests: iperf3, the monitor's own threads, or whichever suits the link and the hosts.
 PROBES = ("auto", "iperf3", "native")
-#: Where a worker's monitor listens for gRPC (TCP) and echoes (UDP); bandwidth tests use random ports.
+#: Port of a worker's monitor for gRPC (TCP) and echoes (UDP); bandwidth tests use random ports.
 MONITOR_PORT = 29400
 #: Prometheus metrics of a worker's monitor.
 MONITOR_METRICS_PORT = 29402
-#: Where rank 0 listens until all ranks have met.
+#: Port of rank 0 for the rendezvous.
 MASTER_PORT = 29500
 #: gRPC of rank 0's `trimtab.trainer.v1.TrainerStatus`.
 TRAINER_STATUS_PORT = 8471

@@ -9,7 +9,7 @@ from __future__ import annotations
 MOST_WITHOUT_STEP = 2
 #: Within the first line of the last words, where a rank that was started has failed.
 BEFORE_FIRST_STEP = " before its first step"
-#: Begins the last words where no rank was started.
+#: Prefix of the last words if no rank was started.
 NOTHING_STARTED = "nothing was started: "
 
 

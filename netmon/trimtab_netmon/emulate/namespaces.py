@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-#: Where iproute2 keeps its named namespaces.
+#: Directory of iproute2's named namespaces.
 NAMESPACES = Path("/run/netns")
 
 COMMAND_TIMEOUT = 20.0

@@ -31,7 +31,7 @@ BUSY_SHARE = 0.2
 PROMPT = 2e-3
 _TRIES = 3
 
-#: Of this process's own network namespace; /sys/class/net may be another's.
+#: The kernel's table for this process's own network namespace; /sys/class/net may be another's.
 _COUNTERS = Path("/proc/self/net/dev")
 
 

@@ -31,7 +31,7 @@ def relabelled(job: str, namespace: str, name: str, uid: str, attempt: int) -> O
     }
 
 
-def child_job(
+def job_manifest(
     job: TrainingJob,
     namespace: str,
     uid: str,

@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from trimtab_operator.kube.resources import Object
 
-#: What counts: Kubernetes looks at no other resource.
+#: The resources that count; Kubernetes looks at no other.
 _COUNTED = ("cpu", "memory")
 #: CPU limit of a monitor for which the installer has set none. Less would slow down a bandwidth test.
 _MONITOR_CPU = "500m"

@@ -10,7 +10,7 @@ from typing import Literal
 from trimtab_api.steps_of_attempts import MOST_WITHOUT_STEP, restarts_without_step
 
 from trimtab_operator.children.owned import name_conflict
-from trimtab_operator.decisions.observed_state import Child, ObservedState
+from trimtab_operator.decisions.observed_state import BatchJob, ObservedState
 from trimtab_operator.decisions.pods import Problem
 from trimtab_operator.decisions.policies.progress import TIMEOUTS, progress_deadline
 from trimtab_operator.decisions.policies.restart import (
@@ -55,12 +55,12 @@ class Action(Enum):
     """The one change that a decision asks for."""
 
     NOTHING = "nothing"
-    CREATE_CHILD = "create the Job"
-    DELETE_CHILD = "delete the Job and its pods"
-    RENEW_CHILD = "delete the Job, which makes no pods"
-    SUSPEND_CHILD = "suspend the Job"
-    RESUME_CHILD = "resume the Job"
-    LABEL_CHILD = "give the Job its labels back"
+    CREATE_BATCH_JOB = "create the Job"
+    DELETE_BATCH_JOB = "delete the Job and its pods"
+    RENEW_BATCH_JOB = "delete the Job, which makes no pods"
+    SUSPEND_BATCH_JOB = "suspend the Job"
+    RESUME_BATCH_JOB = "resume the Job"
+    LABEL_BATCH_JOB = "give the Job its labels back"
     DELETE_JOB = "delete the TrainingJob"
 
 
@@ -83,7 +83,7 @@ class Decision:
     """
 
     action: Action = Action.NOTHING
-    child: Child | None = None
+    batch_job: BatchJob | None = None
     """The Job to delete, where ``action`` deletes one."""
     awaits_cause: bool = False
     """True if the attempt is over and its cause will be known soon: until then the status stays as it is."""
@@ -100,50 +100,50 @@ class Decision:
 
 def decide(observed: ObservedState) -> Decision:
     """Decide the next action for a job."""
-    spec, status, child = observed.job.spec, observed.status, observed.child
+    spec, status, batch_job = observed.job.spec, observed.status, observed.batch_job
 
     if status.is_final:
         return _after_the_end(observed)
 
-    if child is not None and child.owner_uid != observed.uid:
-        return blocked(observed, name_conflict("Job", child.name, child.is_deleting))
+    if batch_job is not None and batch_job.owner_uid != observed.uid:
+        return blocked(observed, name_conflict("Job", batch_job.name, batch_job.is_deleting))
 
     left = seconds_to_deadline(spec.active_deadline_seconds, parse_time(status.start_time), observed.now)
-    if left is not None and left <= 0 and not (child is not None and child.is_complete):
+    if left is not None and left <= 0 and not (batch_job is not None and batch_job.is_complete):
         message = f"ran longer than spec.activeDeadlineSeconds ({spec.active_deadline_seconds} s)"
         return Decision(terminal_state=TerminalState("Failed", "DeadlineExceeded", message))
 
-    if child is None:
-        obsolete = next((each for each in observed.earlier_children if not each.is_deleting), None)
+    if batch_job is None:
+        obsolete = next((each for each in observed.earlier_batch_jobs if not each.is_deleting), None)
         if obsolete is not None:
-            return Decision(Action.DELETE_CHILD, child=obsolete)
+            return Decision(Action.DELETE_BATCH_JOB, batch_job=obsolete)
         waiting = min(LONGEST_WAIT, seconds_to(status.last_restart_time, observed.now))  # else by another's wrong clock
         if waiting > 0:
             return Decision(requeue_after_seconds=min(waiting, waiting if left is None else left))
         if observed.stale_pods:  # two attempts must not write to the same files
-            if observed.earlier_children or all(pod.to_end_by for pod in observed.stale_pods):
+            if observed.earlier_batch_jobs or all(pod.to_end_by for pod in observed.stale_pods):
                 return _while_ending(left)
             return blocked(observed, _earlier_pods_in_the_way(observed), Decision(requeue_after_seconds=left))
-        return Decision(Action.CREATE_CHILD, requeue_after_seconds=left)
-    if child.is_deleting:  # which takes for ever where the node of a pod is gone: that is to be told
+        return Decision(Action.CREATE_BATCH_JOB, requeue_after_seconds=left)
+    if batch_job.is_deleting:  # which takes for ever where the node of a pod is gone: that is to be told
         return _while_ending(left)
-    if child.attempt != status.restarts:
-        return Decision(Action.DELETE_CHILD, child=child)
-    if not child.has_its_labels:
-        return Decision(Action.LABEL_CHILD, requeue_after_seconds=left)
+    if batch_job.attempt != status.restarts:
+        return Decision(Action.DELETE_BATCH_JOB, batch_job=batch_job)
+    if not batch_job.has_its_labels:
+        return Decision(Action.LABEL_BATCH_JOB, requeue_after_seconds=left)
 
-    if child.is_complete:
+    if batch_job.is_complete:
         return Decision(
             terminal_state=TerminalState("Succeeded", "Completed", f"all {spec.workers} workers ended well")
         )
     deleted = None
-    if child.is_begun and not child.is_suspended:
-        deleted = deleted_by_hand(observed.pods, spec.processes_per_worker, child.started_at)
-    if child.failure is not None and deleted is None:
+    if batch_job.is_begun and not batch_job.is_suspended:
+        deleted = deleted_by_hand(observed.pods, spec.processes_per_worker, batch_job.started_at)
+    if batch_job.failure is not None and deleted is None:
         patience = seconds_to_cause(observed.pods, spec.processes_per_worker, observed.now)
         if patience > 0:
             return Decision(awaits_cause=True, requeue_after_seconds=min(patience, _LOOK_AGAIN_SECONDS))
-    loss = _never_complete(observed) or find_root_failure(child.failure, observed.pods, deleted) or _stall(observed)
+    loss = _never_complete(observed) or find_root_failure(batch_job.failure, observed.pods, deleted) or _stall(observed)
     if loss is not None:
         num_without_step = _restarts_without_step(loss, observed)
         verdict = _after_loss(loss, observed, num_without_step)
@@ -158,13 +158,15 @@ def decide(observed: ObservedState) -> Decision:
             requeue_after_seconds=0.0,
         )
 
-    suspension = wanted_suspension(spec.suspend, child.is_suspended, child.is_suspended_by_us, observed.is_queued)
+    suspension = wanted_suspension(
+        spec.suspend, batch_job.is_suspended, batch_job.is_suspended_by_us, observed.is_queued
+    )
     if suspension is not None:
-        return Decision(Action.SUSPEND_CHILD if suspension else Action.RESUME_CHILD, requeue_after_seconds=left)
+        return Decision(Action.SUSPEND_BATCH_JOB if suspension else Action.RESUME_BATCH_JOB, requeue_after_seconds=left)
     if observed.is_stuck:
         patience = seconds_to_renewal(observed.missing_pods_seconds)
         if patience <= 0:
-            return Decision(Action.RENEW_CHILD, requeue_after_seconds=left)
+            return Decision(Action.RENEW_BATCH_JOB, requeue_after_seconds=left)
         return Decision(requeue_after_seconds=patience if left is None else min(left, patience))
     return Decision(requeue_after_seconds=left)
 
@@ -205,8 +207,8 @@ def _after_loss(loss: WorkerFailure, observed: ObservedState, num_without_step: 
 
 def _never_complete(observed: ObservedState) -> WorkerFailure | None:
     """Return the worker whose absence made the attempt fail before all were ready; None if there is none."""
-    child, spec = observed.child, observed.job.spec
-    if child is None or child.failure is None or observed.has_trained:
+    batch_job, spec = observed.batch_job, observed.job.spec
+    if batch_job is None or batch_job.failure is None or observed.has_trained:
         return None
     if observed.status.workers.ready >= spec.workers:
         return None
@@ -263,15 +265,15 @@ def _after_the_end(observed: ObservedState) -> Decision:
     left = seconds_to_expiry(observed.job.spec.ttl_seconds_after_finished, finished_at, observed.now)
     if left is not None and left <= 0:
         return Decision(Action.DELETE_JOB)
-    for child in (observed.child, *observed.earlier_children):
-        if child is not None and _is_to_end(child, observed.uid):
-            return Decision(Action.DELETE_CHILD, child=child, requeue_after_seconds=left)
+    for batch_job in (observed.batch_job, *observed.earlier_batch_jobs):
+        if batch_job is not None and _is_to_end(batch_job, observed.uid):
+            return Decision(Action.DELETE_BATCH_JOB, batch_job=batch_job, requeue_after_seconds=left)
     return Decision(requeue_after_seconds=left)
 
 
-def _is_to_end(child: Child, uid: str) -> bool:
+def _is_to_end(batch_job: BatchJob, uid: str) -> bool:
     """Return whether the Job of a finished TrainingJob, known by its uid, could still run pods."""
-    return child.owner_uid == uid and not child.is_finished and not child.is_deleting
+    return batch_job.owner_uid == uid and not batch_job.is_finished and not batch_job.is_deleting
 
 
 def _seconds_since(now: datetime, *moments: str | None) -> float:

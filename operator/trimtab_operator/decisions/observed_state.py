@@ -17,7 +17,7 @@ from trimtab_operator.rank0.sanitize import Rank0Status
 
 
 @dataclass(frozen=True)
-class Child:
+class BatchJob:
     """The Job that holds a TrainingJob's pods."""
 
     name: str
@@ -95,10 +95,10 @@ class ObservedState:
     """True if Kueue decides when it runs: it has a queue, or its Job was given one."""
     status: Status
     """The status as it was last written."""
-    child: Child | None
+    batch_job: BatchJob | None
     """The Job of this attempt, by its name, whoever owns it."""
     pods: tuple[Pod, ...]
-    """Pods of the child, not those of earlier attempts."""
+    """Pods of the batch job, not those of earlier attempts."""
     stale_pods: tuple[Pod, ...]
     """Pods of earlier Jobs that have yet to end and can, because their node is reachable; empty if this attempt has its
     Job. They are known by their owner, not by their labels."""
@@ -107,11 +107,11 @@ class ObservedState:
     unreachable_reason: str
     """The reason why rank 0 has not reported for long; empty if it has."""
     now: datetime
-    earlier_children: tuple[Child, ...] = ()
+    earlier_batch_jobs: tuple[BatchJob, ...] = ()
     """The job's own Jobs of earlier attempts, as far as they are still there."""
     progress: Progress = field(default_factory=Progress)
     """How far training has got in this attempt."""
-    refusal: Problem | None = None
+    creation_error: Problem | None = None
     """The reason why the Job cannot make its pods, or a pod cannot mount its volumes; None: no event gives one."""
     missing_pods_seconds: float = 0.0
     """For how long this operator has seen the Job lack pods; 0 if it lacks none, or its events were not read yet."""
@@ -122,34 +122,36 @@ class ObservedState:
         return self.job.metadata.name
 
     @property
-    def own_child(self) -> Child | None:
+    def owned_job(self) -> BatchJob | None:
         """The Job of this attempt if it belongs to this very TrainingJob."""
-        return self.child if self.child is not None and self.child.owner_uid == self.uid else None
+        return self.batch_job if self.batch_job is not None and self.batch_job.owner_uid == self.uid else None
 
     @property
     def has_trained(self) -> bool:
         """True if steps were done in this attempt, by rank 0's word to this operator or the written status."""
-        child = self.own_child
-        is_written = self.status.state == "Running" and child is not None and child.attempt == self.status.restarts
+        batch_job = self.owned_job
+        is_written = (
+            self.status.state == "Running" and batch_job is not None and batch_job.attempt == self.status.restarts
+        )
         return self.progress.has_trained or is_written
 
     @property
     def has_missing_pods(self) -> bool:
         """True if the Job has begun to make pods and has fewer than there are workers."""
-        child = self.own_child
-        if child is None or self.status.is_final or child.attempt != self.status.restarts:
+        batch_job = self.owned_job
+        if batch_job is None or self.status.is_final or batch_job.attempt != self.status.restarts:
             return False
-        if not child.is_begun or child.is_suspended or child.is_deleting or child.is_finished:
+        if not batch_job.is_begun or batch_job.is_suspended or batch_job.is_deleting or batch_job.is_finished:
             return False
-        return child.active + child.succeeded + child.failed < self.job.spec.workers
+        return batch_job.active + batch_job.succeeded + batch_job.failed < self.job.spec.workers
 
     @property
     def is_stuck(self) -> bool:
         """True if the Job has begun to make pods, has none at all, and no event gives a reason."""
-        child = self.own_child
-        if child is None or not self.has_missing_pods or self.refusal is not None or self.pods:
+        batch_job = self.owned_job
+        if batch_job is None or not self.has_missing_pods or self.creation_error is not None or self.pods:
             return False
-        return child.active + child.succeeded + child.failed == 0
+        return batch_job.active + batch_job.succeeded + batch_job.failed == 0
 
     @property
     def key(self) -> str:

@@ -23,7 +23,7 @@ _REASON = "FailedCreate"
 _MOUNT_REASON = "FailedMount"
 #: Most events that are read: a recorder writes some 25, then one in five minutes, and each lives an hour.
 _MOST = 100
-#: What the Job controller and its event recorder put before the API server's message.
+#: Prefix that the Job controller and its event recorder put before the API server's message.
 _PREFIXES = ("(combined from similar events): ", "Error creating: ")
 
 _MOUNT_REMEDY = (
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 class _Inquiry:
     """A Job that has fewer pods than workers, or pods that wait for their volumes."""
 
-    child_uid: str
+    job_uid: str
     reason: str
     """The reason that the events have which would say why."""
     since: datetime
@@ -55,7 +55,7 @@ class PodCreationErrors:
         self._api = api
         self._inquiries: dict[str, _Inquiry] = {}
 
-    def why(self, observed: ObservedState) -> Problem | None:
+    def explain(self, observed: ObservedState) -> Problem | None:
         """Return the reason why the Job has fewer pods than workers, or else why a pod cannot mount its volumes.
 
         The result is None if nothing is missing, no event gives a reason, or it is too early to ask. The operator asks
@@ -65,19 +65,19 @@ class PodCreationErrors:
             RefusedError: If the API server refuses for now; a later attempt may succeed.
             Unreachable: If the API server cannot be reached; a later attempt may succeed.
         """
-        child, mounting = observed.own_child, _mounting(observed)
-        if child is None or not (observed.has_missing_pods or mounting):
+        batch_job, mounting = observed.owned_job, _mounting(observed)
+        if batch_job is None or not (observed.has_missing_pods or mounting):
             self.forget(observed.key)
             return None
         reason = _REASON if observed.has_missing_pods else _MOUNT_REASON
         inquiry = self._inquiries.get(observed.key)
-        if inquiry is None or (inquiry.child_uid, inquiry.reason) != (child.uid, reason):
-            inquiry = self._inquiries[observed.key] = _Inquiry(child.uid, reason, observed.now)
+        if inquiry is None or (inquiry.job_uid, inquiry.reason) != (batch_job.uid, reason):
+            inquiry = self._inquiries[observed.key] = _Inquiry(batch_job.uid, reason, observed.now)
         if inquiry.pod is not None and inquiry.pod.uid not in {pod.uid for pod in mounting}:
             inquiry.why = None
         if _seconds_to_question(inquiry, observed.now) <= 0:
             inquiry.pod = None if observed.has_missing_pods else _next_in_turn(mounting, inquiry)
-            inquiry.why = self._ask(observed, child.uid, inquiry)
+            inquiry.why = self._ask(observed, batch_job.uid, inquiry)
             inquiry.asked_at = observed.now
         return inquiry.why
 
@@ -97,8 +97,8 @@ class PodCreationErrors:
         """End the inquiry: nothing is missing, or the job is gone."""
         self._inquiries.pop(key, None)
 
-    def _ask(self, observed: ObservedState, child_uid: str, inquiry: _Inquiry) -> Problem | None:
-        selector = f"involvedObject.uid={inquiry.pod.uid if inquiry.pod else child_uid},reason={inquiry.reason}"
+    def _ask(self, observed: ObservedState, job_uid: str, inquiry: _Inquiry) -> Problem | None:
+        selector = f"involvedObject.uid={inquiry.pod.uid if inquiry.pod else job_uid},reason={inquiry.reason}"
         try:
             found = self._api.list(EVENTS, observed.namespace, fieldSelector=selector, limit=_MOST)["items"]
         except RefusedError as refusal:
@@ -106,13 +106,13 @@ class PodCreationErrors:
                 raise
             _log.warning("%s: why workers do not come up could not be read: %s", observed.key, refusal)
             return None
-        return newest_failure_to_mount(inquiry.pod, found) if inquiry.pod else newest_refusal(observed, found)
+        return newest_failure_to_mount(inquiry.pod, found) if inquiry.pod else newest_creation_error(observed, found)
 
 
-def newest_refusal(observed: ObservedState, events: list[Object]) -> Problem | None:
+def newest_creation_error(observed: ObservedState, events: list[Object]) -> Problem | None:
     """Return the newest message of a Job's events; None if there is none since the job last had all its pods."""
     newest = max(events, key=_said_at, default=None)
-    if newest is None or observed.child is None:
+    if newest is None or observed.batch_job is None:
         return None
     ready = observed.status.condition("Ready")
     started = observed.status.condition("Started")
@@ -123,7 +123,7 @@ def newest_refusal(observed: ObservedState, events: list[Object]) -> Problem | N
     said = newest.get("message", "")
     for prefix in _PREFIXES:
         said = said.removeprefix(prefix)
-    return Problem(_REASON, f"the Job {observed.child.name} cannot make pods: {said}")
+    return Problem(_REASON, f"the Job {observed.batch_job.name} cannot make pods: {said}")
 
 
 def newest_failure_to_mount(pod: Pod, events: list[Object]) -> Problem | None:
@@ -137,10 +137,10 @@ def newest_failure_to_mount(pod: Pod, events: list[Object]) -> Problem | None:
 
 def _mounting(observed: ObservedState) -> list[Pod]:
     """Return the pods of this attempt that may be waiting for their volumes."""
-    child = observed.own_child
-    if child is None or observed.status.is_final or child.attempt != observed.status.restarts:
+    batch_job = observed.owned_job
+    if batch_job is None or observed.status.is_final or batch_job.attempt != observed.status.restarts:
         return []
-    if child.is_suspended or child.is_deleting or child.is_finished:
+    if batch_job.is_suspended or batch_job.is_deleting or batch_job.is_finished:
         return []
     return [pod for pod in observed.pods if pod.is_mounting and not pod.to_end_by]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trimtab_operator.decisions.observed_state import ObservedState
 from trimtab_operator.kube.text import write_time
 
-#: What the status says of a suspended job, by the reason of its condition.
+#: Status message of a suspended job, by the reason of its condition.
 _MESSAGES = {
     "SuspendedByUser": "suspended",
     "WaitingForQueue": "waits for its queue to admit it",
@@ -16,9 +16,9 @@ _MESSAGES = {
 def is_suspended(observed: ObservedState) -> bool:
     """Return whether the job's Job is suspended or about to be. A queue decides about a queued Job."""
     asked = observed.job.spec.suspend
-    if observed.own_child is None:
+    if observed.owned_job is None:
         return asked
-    return observed.own_child.is_suspended or (asked and not observed.is_queued)
+    return observed.owned_job.is_suspended or (asked and not observed.is_queued)
 
 
 def is_resumed(observed: ObservedState) -> bool:

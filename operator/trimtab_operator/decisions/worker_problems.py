@@ -20,14 +20,14 @@ _MOST_NAMED = 4
 
 def find_blocking_reason(observed: ObservedState, state: State) -> Problem | None:
     """Return the reason that keeps workers from starting, first of all that the Job cannot make pods."""
-    child = observed.own_child
+    batch_job = observed.owned_job
     if state in ("Suspended", "Running"):
         return None
     late = _overdue_pod(observed)
-    if late is not None or child is None or child.attempt != observed.status.restarts:
+    if late is not None or batch_job is None or batch_job.attempt != observed.status.restarts:
         return late
-    if observed.refusal is not None:
-        return observed.refusal
+    if observed.creation_error is not None:
+        return observed.creation_error
     blocked = [(pod.worker, pod.blocking_reason) for pod in observed.pods if pod.blocking_reason is not None]
     # Always the same of several, whichever pod changed last: each flip of a condition would be another write.
     return min(blocked, key=lambda each: (each[0], each[1].reason, each[1].message))[1] if blocked else None

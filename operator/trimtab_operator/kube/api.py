@@ -24,7 +24,7 @@ from trimtab_operator.kube.rate_limit import RateLimit
 from trimtab_operator.kube.resources import Object, Resource
 from trimtab_operator.observability import metrics
 
-#: Who owns the fields that the operator applies.
+#: Owner of the fields that the operator applies.
 FIELD_MANAGER = "trimtab-operator"
 #: Seconds that any request but a watch may take to connect, and then to answer; it is sent once. Whoever sends it tries
 #: again, after a pause.
@@ -32,12 +32,12 @@ TIMEOUT = (3.0, 10.0)
 #: Seconds after which the credentials are asked for anew: a token may have expired.
 CREDENTIAL_SECONDS = 10.0
 
-#: Of what was written only the head is asked for: nobody reads the rest, and it would be encoded, sent and decoded.
+#: Answers to writes hold only the object's metadata: nobody reads the rest, which would be encoded, sent and decoded.
 _HEAD = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 
-#: What a request may raise where nobody is at fault and trying again is right.
+#: Exceptions of a request that is nobody's fault, and that may be tried again.
 Unreachable = (urllib3.exceptions.HTTPError, OSError)
 
 

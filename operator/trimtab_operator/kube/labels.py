@@ -6,9 +6,9 @@ from trimtab_api.trainingjob.types import API_VERSION
 
 _GROUP = API_VERSION.split("/")[0]
 
-#: What the names of our own labels and annotations begin with.
+#: Prefix of our own labels and annotations.
 OUR_PREFIX = f"{_GROUP}/"
-#: What a job's spec.managedBy says if this operator is to look after it.
+#: Value of spec.managedBy of the jobs that this operator looks after.
 OPERATOR = f"{_GROUP}/operator"
 #: Label of everything that belongs to a job: the job's name.
 JOB_NAME = f"{_GROUP}/job-name"

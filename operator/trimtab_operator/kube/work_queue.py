@@ -17,7 +17,7 @@ from trimtab_api.throttling import Backoff
 FIRST_DELAY = 0.25
 LONGEST_DELAY = 60.0
 _BACKOFF = Backoff(FIRST_DELAY, LONGEST_DELAY)
-#: Of so many keys handed out one is of those that are not urgent, if any waits: they get on, however many are urgent.
+#: At least one of so many keys handed out is a normal one, if any waits, so that urgent keys cannot starve them.
 KEYS_PER_NORMAL = 8
 
 

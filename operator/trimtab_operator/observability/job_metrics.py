@@ -14,7 +14,7 @@ from trimtab_operator.kube.resources import Object
 from trimtab_operator.kube.text import parse_time
 from trimtab_operator.rank0.sanitize import Rank0Status
 
-#: Those of the network's and the trainer's metrics of the same job.
+#: Labels, as on the network's and the trainer's metrics of the same job.
 LABELS = ("namespace", "trimtab_dev_job_name")
 _FIGURES = {
     "step": "Optimizer steps done",

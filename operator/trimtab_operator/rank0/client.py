@@ -23,7 +23,7 @@ from trimtab_api.rpc.channels import format_grpc_error, open_async_channel
 from trimtab_api.throttling import Backoff, TokenBucket
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
-from trimtab_operator.decisions.observed_state import Child, ObservedState
+from trimtab_operator.decisions.observed_state import BatchJob, ObservedState
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.resources import object_key
 from trimtab_operator.kube.text import on_one_line, truncate
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 #: The certificates of a job, by namespace and name; None if there are none (yet).
 FetchCertificates = Callable[[str, str], Certificates | None]
-#: Where a job's rank 0 listens, by namespace, name and the name of its Kubernetes Job: ``host:port``.
+#: Address of a job's rank 0 (``host:port``), by namespace, name and the name of its Kubernetes Job.
 Address = Callable[[str, str, str], str]
 
 
@@ -66,8 +66,8 @@ class _Followed:
 
     namespace: str
     name: str
-    child_uid: str
-    child_name: str
+    job_uid: str
+    job_name: str
     last_message_at: float
     """When its last message came, or when it was first followed (monotonic clock)."""
     unreachable_reason: str = ""
@@ -159,16 +159,16 @@ class Rank0Client:
         for uid in self._named(observed.namespace, observed.name):
             if uid != observed.uid:
                 self._drop(uid)
-        child = observed.own_child
-        if child is None or child.is_deleting or child.is_suspended or observed.status.is_final:
+        batch_job = observed.owned_job
+        if batch_job is None or batch_job.is_deleting or batch_job.is_suspended or observed.status.is_final:
             self._drop(observed.uid)
             return
         with self._lock:
-            followed = self._of_this_attempt(observed, child)
+            followed = self._of_this_attempt(observed, batch_job)
             if followed is None:
                 return
-            followed.is_ready = child.ready > 0
-            if followed.latest is None and child.ready < observed.job.spec.workers:
+            followed.is_ready = batch_job.ready > 0
+            if followed.latest is None and batch_job.ready < observed.job.spec.workers:
                 followed.last_message_at, followed.unreachable_reason = (
                     time.monotonic(),
                     "",
@@ -188,18 +188,18 @@ class Rank0Client:
         with self._lock:
             return [uid for uid, each in self._followed.items() if (each.namespace, each.name) == (namespace, name)]
 
-    def _of_this_attempt(self, observed: ObservedState, child: Child) -> _Followed | None:
+    def _of_this_attempt(self, observed: ObservedState, batch_job: BatchJob) -> _Followed | None:
         """Return the state of the attempt, made here once one of its workers is ready; None before.
 
         The state of an earlier attempt is dropped.
         """
         followed = self._followed.get(observed.uid)
-        if followed is not None and followed.child_uid != child.uid:
+        if followed is not None and followed.job_uid != batch_job.uid:
             _cancel(self._followed.pop(observed.uid))
             followed = None
-        if followed is None and child.ready > 0:
+        if followed is None and batch_job.ready > 0:
             followed = self._followed[observed.uid] = _Followed(
-                observed.namespace, observed.name, child.uid, child.name, time.monotonic()
+                observed.namespace, observed.name, batch_job.uid, batch_job.name, time.monotonic()
             )
         return followed
 
@@ -268,7 +268,7 @@ class Rank0Client:
         return is_final
 
     def _address_of(self, followed: _Followed) -> str:
-        return self._address(followed.namespace, followed.name, followed.child_name)
+        return self._address(followed.namespace, followed.name, followed.job_name)
 
     def _note_unreachable(self, followed: _Followed, why: str) -> None:
         """Keep the reason why no message comes, and report it, once none has come for `SILENT_SECONDS`."""

@@ -26,9 +26,9 @@ MOST_SPEC_BYTES = 16 * 1024
 MOST_WHOLE_BYTES = 512 * 1024
 
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
-#: Where `trim_training_job` leaves what is wrong with a spec that is too large.
+#: Field in which `trim_training_job` leaves the error of a spec that is too large.
 _TOO_LARGE = "trimtabTooLarge"
-#: Stands where the cache has no template.
+#: The template of every cached job.
 _NO_TEMPLATE = {"spec": {"containers": [{"name": TRAINER_CONTAINER, "command": ["not read"]}]}}
 
 
@@ -85,7 +85,7 @@ _LABELS = (JOB_NAME, MANAGED_BY, ATTEMPT, KUEUE_QUEUE)
 _STATUS = ("conditions", "startTime", "active", "ready", "succeeded", "failed")
 
 
-def trim_owned_job(job: Object) -> None:
+def trim_batch_job(job: Object) -> None:
     """Cut a Job down, in place, to what the operator reads of it."""
     metadata, spec, status = job["metadata"], job["spec"], job.get("status") or {}
     owners = [each for each in metadata.get("ownerReferences", ()) if each.get("controller")]

@@ -10,7 +10,7 @@ from typing import Protocol
 from trimtab_api.names import attempt_name, possible_jobs
 
 from trimtab_operator.decisions.nodes import Nodes
-from trimtab_operator.decisions.observed_state import Child, ObservedState
+from trimtab_operator.decisions.observed_state import BatchJob, ObservedState
 from trimtab_operator.decisions.pod_creation_errors import PodCreationErrors
 from trimtab_operator.decisions.pods import Pod
 from trimtab_operator.decisions.policies.progress import Progress
@@ -37,7 +37,7 @@ class Cache(Protocol):
         """Return the TrainingJob of that name."""
         ...
 
-    def child(self, namespace: str, name: str) -> Object | None:
+    def batch_job(self, namespace: str, name: str) -> Object | None:
         """Return the Job of that name."""
         ...
 
@@ -122,12 +122,12 @@ class Observer:
         status = read_status(resource)
         jobs = self._jobs(resource, status.restarts)
         found = _of_attempt(jobs, attempt_name(metadata["name"], status.restarts), status.restarts, uid)
-        child = Child.read(found) if found else None
-        earlier = [Child.read(each) for each in jobs if each is not found and controller_uid(each) == uid]
-        listed = self._pods(resource, child, [each.name for each in earlier])
-        if child is not None and any("deletionTimestamp" in each["metadata"] for each in listed):
-            child = self._read_again(namespace, child)
-        pods = [self._read_pod(each, child) for each in listed if _is_of_an_attempt(each, metadata["name"])]
+        batch_job = BatchJob.read(found) if found else None
+        earlier = [BatchJob.read(each) for each in jobs if each is not found and controller_uid(each) == uid]
+        listed = self._pods(resource, batch_job, [each.name for each in earlier])
+        if batch_job is not None and any("deletionTimestamp" in each["metadata"] for each in listed):
+            batch_job = self._read_again(namespace, batch_job)
+        pods = [self._read_pod(each, batch_job) for each in listed if _is_of_an_attempt(each, metadata["name"])]
         observed = ObservedState(
             job=job,
             namespace=namespace,
@@ -135,18 +135,22 @@ class Observer:
             generation=metadata["generation"],
             is_queued=is_queued((found or resource)["metadata"].get("labels", {})),
             status=status,
-            child=child,
-            pods=tuple(each for each in pods if child is not None and each.owner_uid == child.uid),
-            stale_pods=tuple(each for each in pods if child is None and not each.has_ended and not each.node_is_lost),
-            earlier_children=tuple(earlier),
+            batch_job=batch_job,
+            pods=tuple(each for each in pods if batch_job is not None and each.owner_uid == batch_job.uid),
+            stale_pods=tuple(
+                each for each in pods if batch_job is None and not each.has_ended and not each.node_is_lost
+            ),
+            earlier_batch_jobs=tuple(earlier),
             rank0_status=self._rank0.latest(uid),
             unreachable_reason=self._rank0.unreachable_reason(uid),
             now=self._clock(),
             progress=self._rank0.progress(uid),
         )
-        refusal = self._pod_creation_errors.why(observed)
+        refusal = self._pod_creation_errors.explain(observed)
         return replace(
-            observed, refusal=refusal, missing_pods_seconds=self._pod_creation_errors.missing_pods_seconds(observed)
+            observed,
+            creation_error=refusal,
+            missing_pods_seconds=self._pod_creation_errors.missing_pods_seconds(observed),
         )
 
     def _jobs(self, resource: Object, restarts: int) -> list[Object]:
@@ -160,47 +164,47 @@ class Observer:
         names = dict.fromkeys((attempt_name(name, restarts), attempt_name(name, max(0, restarts - 1)), name))
         jobs: list[Object] = []
         for each in names:
-            found = self._cache.child(namespace, each)
+            found = self._cache.batch_job(namespace, each)
             if found is None and not jobs and resource.get("status"):
                 found = self._api.get(JOBS, namespace, each)
             jobs += [found] if found else []
         return jobs
 
-    def _read_again(self, namespace: str, child: Child) -> Child | None:
+    def _read_again(self, namespace: str, batch_job: BatchJob) -> BatchJob | None:
         """Read a Job again whose pods are being deleted.
 
         Suspending or deleting a Job deletes its pods, and the watch of pods may show that before the watch of Jobs.
         """
-        if child.is_suspended or child.is_deleting or child.failure is not None:
-            return child
-        found = self._api.get(JOBS, namespace, child.name)
-        return Child.read(found) if found else None
+        if batch_job.is_suspended or batch_job.is_deleting or batch_job.failure is not None:
+            return batch_job
+        found = self._api.get(JOBS, namespace, batch_job.name)
+        return BatchJob.read(found) if found else None
 
-    def _read_pod(self, resource: Object, child: Child | None) -> Pod:
+    def _read_pod(self, resource: Object, batch_job: BatchJob | None) -> Pod:
         """Return a pod, with whether its node is lost if that decides something.
 
         It does if the attempt is over, if its Job is gone, or if the pod is not ready.
         """
         pod = Pod.read(resource)
-        decides = child is None or child.failure is not None or pod.is_unready
+        decides = batch_job is None or batch_job.failure is not None or pod.is_unready
         if not decides or pod.node_is_lost or pod.has_ended or not pod.node:
             return pod
         return replace(pod, node_is_lost=self._nodes.is_unreachable(pod.node))
 
-    def _pods(self, resource: Object, child: Child | None, earlier: list[str]) -> list[Object]:
+    def _pods(self, resource: Object, batch_job: BatchJob | None, earlier: list[str]) -> list[Object]:
         """Return the job's pods, read from the API server if more depends on them than the cache may know by now.
 
         More depends on them when the Job has failed, and when an attempt's Job is gone: the next attempt must not meet
         its pods. ``earlier`` holds the names of the Jobs of earlier attempts.
         """
         namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
-        depends = "startTime" in resource.get("status", {}) if child is None else child.failure is not None
+        depends = "startTime" in resource.get("status", {}) if batch_job is None else batch_job.failure is not None
         if not depends:
-            return self._cache.pods(namespace, child.name) if child else []
+            return self._cache.pods(namespace, batch_job.name) if batch_job else []
         found: list[Object] = self._api.list(PODS, namespace, labelSelector=f"{JOB_NAME}={name}")["items"]
         names = {each["metadata"]["name"] for each in found}
         # One whose label somebody has edited is seen by its controller alone.
-        jobs = [child.name] if child else dict.fromkeys((name, *earlier))
+        jobs = [batch_job.name] if batch_job else dict.fromkeys((name, *earlier))
         cached = [each for job in jobs for each in self._cache.pods(namespace, job)]
         return found + [each for each in cached if each["metadata"]["name"] not in names]
 
@@ -210,7 +214,7 @@ def _of_attempt(jobs: list[Object], name: str, attempt: int, uid: str) -> Object
     for job in jobs:
         if job["metadata"]["name"] == name:
             return job
-    return next((job for job in jobs if controller_uid(job) == uid and Child.read(job).attempt == attempt), None)
+    return next((job for job in jobs if controller_uid(job) == uid and BatchJob.read(job).attempt == attempt), None)
 
 
 def _is_of_an_attempt(pod: Object, name: str) -> bool:

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.load import read_training_job
 
-from trimtab_operator.children.job import child_job, relabelled
+from trimtab_operator.children.job import job_manifest, relabelled
 from trimtab_operator.children.pod import account_of
 from trimtab_operator.decisions.decide import Action, Decision, TerminalState, blocked, decide
 from trimtab_operator.decisions.observed_state import ObservedState
@@ -37,7 +37,7 @@ RESYNC_SECONDS = 600.0
 _UNSEEN_SECONDS = 1.0
 #: Seconds after which a job is reconciled again though the watch has not shown the Job that was created for it.
 _CREATED_SECONDS = 2.0
-#: What a user does about a job that can never run as it is written: what has failed stays so.
+#: Remedy for a job that can never run as it is written: a failed job stays failed.
 _REMEDY = "delete the job, mend its file and create it anew"
 
 #: Fields of a child whose content is the job's spec: a Job's spec, and a Secret's data.
@@ -103,7 +103,7 @@ class Reconciler:
         except UserError as mistake:
             self._leave(resource, str(mistake))
             return None  # the definition, the job or the operator changes before there is more to do
-        if decision.action is Action.CREATE_CHILD:
+        if decision.action is Action.CREATE_BATCH_JOB:
             return _CREATED_SECONDS  # pods first: the watch brings the Job back, and then there is more to tell
 
         if decision.awaits_cause:
@@ -133,7 +133,7 @@ class Reconciler:
         match decision.action:
             case Action.NOTHING if decision.terminal_state or decision.restart or not self._needs_repair(observed):
                 return decision  # what has come to pass is written down before anything else
-            case Action.NOTHING | Action.CREATE_CHILD:
+            case Action.NOTHING | Action.CREATE_BATCH_JOB:
                 return self._make(observed, decision)
             case _:
                 try:
@@ -146,24 +146,26 @@ class Reconciler:
 
     def _change(self, observed: ObservedState, decision: Decision) -> None:
         """Delete a Job or the TrainingJob, or write to the Job."""
-        namespace, child = observed.namespace, decision.child or observed.child
+        namespace, batch_job = observed.namespace, decision.batch_job or observed.batch_job
         if decision.action is Action.DELETE_JOB:
             self._api.delete(TRAINING_JOBS, namespace, observed.name, observed.uid)
             return
-        assert child is not None
+        assert batch_job is not None
         match decision.action:
-            case Action.DELETE_CHILD:
-                self._api.delete(JOBS, namespace, child.name, child.uid)
-            case Action.RENEW_CHILD:
+            case Action.DELETE_BATCH_JOB:
+                self._api.delete(JOBS, namespace, batch_job.name, batch_job.uid)
+            case Action.RENEW_BATCH_JOB:
                 _log.warning("%s: its Job makes no pods and nobody says why; another is made", observed.key)
-                self._api.delete(JOBS, namespace, child.name, child.uid, child.version)
-            case Action.SUSPEND_CHILD | Action.RESUME_CHILD:
-                suspended = decision.action is Action.SUSPEND_CHILD
+                self._api.delete(JOBS, namespace, batch_job.name, batch_job.uid, batch_job.version)
+            case Action.SUSPEND_BATCH_JOB | Action.RESUME_BATCH_JOB:
+                suspended = decision.action is Action.SUSPEND_BATCH_JOB
                 annotations = {SUSPENDED: "true" if suspended else None}
                 change = {"metadata": {"annotations": annotations}, "spec": {"suspend": suspended}}
-                self._api.merge(JOBS, namespace, child.name, change)
-            case Action.LABEL_CHILD:
-                self._api.apply(JOBS, relabelled(observed.name, namespace, child.name, child.uid, child.attempt))
+                self._api.merge(JOBS, namespace, batch_job.name, change)
+            case Action.LABEL_BATCH_JOB:
+                self._api.apply(
+                    JOBS, relabelled(observed.name, namespace, batch_job.name, batch_job.uid, batch_job.attempt)
+                )
 
     def _make(self, observed: ObservedState, decision: Decision) -> Decision:
         """Create the Job, or sync the other children; for either the job is read whole."""
@@ -171,7 +173,7 @@ class Reconciler:
             if whole is None:  # gone, or changed since: the watch is about to show it
                 return replace(decision, action=Action.NOTHING, requeue_after_seconds=_UNSEEN_SECONDS)
             observed = replace(observed, job=read_training_job(whole, ignore_unknown=True))
-            if decision.action is Action.CREATE_CHILD:
+            if decision.action is Action.CREATE_BATCH_JOB:
                 return self._create(whole, observed, decision)
             return self._sync(observed, decision)
 
@@ -181,7 +183,7 @@ class Reconciler:
         if decision.blocking_reason or decision.terminal_state:
             return decision
         labels = resource["metadata"].get("labels", {})
-        manifest = child_job(
+        manifest = job_manifest(
             observed.job,
             observed.namespace,
             observed.uid,
@@ -210,11 +212,11 @@ class Reconciler:
         return list((account or {}).get("imagePullSecrets") or ())
 
     def _sync(self, observed: ObservedState, decision: Decision) -> Decision:
-        """Sync every child but the Job."""
+        """Sync every child but the batch job."""
         try:
             blocking_reason = sync_children(self._api, observed, self._settings)
         except RefusedError as refusal:
-            if decision.action is Action.CREATE_CHILD and _is_final(refusal):  # a spec too large for a Secret
+            if decision.action is Action.CREATE_BATCH_JOB and _is_final(refusal):  # a spec too large for a Secret
                 return Decision(
                     terminal_state=TerminalState("Failed", "InvalidSpec", f"spec: {refusal.message}; {_REMEDY}")
                 )
@@ -226,7 +228,7 @@ class Reconciler:
 
     def _needs_repair(self, observed: ObservedState) -> bool:
         """Return whether the spec has changed, or children have not been synced for a while."""
-        if observed.status.is_final or observed.own_child is None or observed.own_child.is_deleting:
+        if observed.status.is_final or observed.owned_job is None or observed.owned_job.is_deleting:
             return False
         seen = (observed.now, observed.status.observed_generation)  # by this operator, or by the one before it
         ensured_at, generation = self._last_synced.setdefault(observed.key, seen)
@@ -265,6 +267,6 @@ def _refused(observed: ObservedState, decision: Decision, refusal: RefusedError)
     is_webhook = refusal.status >= 500 and "webhook" in refusal.message
     if not is_webhook and (refusal.status in (404, 409, 429) or not 400 <= refusal.status < 500):
         raise refusal
-    is_change = decision.action not in (Action.NOTHING, Action.CREATE_CHILD)
+    is_change = decision.action not in (Action.NOTHING, Action.CREATE_BATCH_JOB)
     what = f" to {decision.action.value}" if is_change else ""
     return blocked(observed, f"the API server refuses{what}: {refusal.message}", decision)

@@ -16,7 +16,7 @@ from trimtab_operator.rank0.sanitize import Rank0Status
 from trimtab_operator.status.conditions import best_of_late, condition, conditions_of
 from trimtab_operator.status.message import message_of, restart_time
 
-#: What the user can do about a spec that this version of the operator cannot read.
+#: Remedy for a spec that this version of the operator cannot read.
 _UNREADABLE_REMEDY = (
     "the operator cannot read this job and leaves it as it is: "
     "upgrade the operator, or delete the job, mend its file and create it anew"
@@ -25,15 +25,17 @@ _UNREADABLE_REMEDY = (
 
 def report(observed: ObservedState, decision: Decision) -> Status:
     """Return the status as it should be now."""
-    before, child = observed.status, observed.own_child
+    before, batch_job = observed.status, observed.owned_job
     if before.is_final:
         if decision.action is Action.DELETE_JOB:
             return before
         # Tools that wait until the controller has seen an edit (kstatus) read this field alone.
         return before.model_copy(update={"observed_generation": observed.generation})
     workers = Workers()
-    if child is not None and child.attempt == before.restarts:
-        workers = Workers(active=child.active, ready=child.ready, succeeded=child.succeeded, failed=child.failed)
+    if batch_job is not None and batch_job.attempt == before.restarts:
+        workers = Workers(
+            active=batch_job.active, ready=batch_job.ready, succeeded=batch_job.succeeded, failed=batch_job.failed
+        )
     restart = decision.restart
     state = _state(observed, decision, workers)
     figures = _training_fields(before, observed.rank0_status, observed.now)
@@ -105,7 +107,7 @@ def _start_time(observed: ObservedState, decision: Decision, state: State) -> st
     if state == "Suspended":
         return None
     if observed.status.start_time is None and (
-        observed.own_child is not None or decision.action is Action.CREATE_CHILD
+        observed.owned_job is not None or decision.action is Action.CREATE_BATCH_JOB
     ):
         return write_time(observed.now)
     return observed.status.start_time

@@ -83,7 +83,7 @@ __all__ = [
 COLLECTIVES = collectives.built_in
 DENSE_COLLECTIVES = tuple(name for name in COLLECTIVES if collectives[name].is_dense)
 SPARSE_COLLECTIVES = tuple(name for name in COLLECTIVES if not collectives[name].is_dense)
-#: Those that are chosen among where a job does not say.
+#: The collectives to choose from in a job that names none.
 DEFAULT_COLLECTIVES = tuple(name for name in SPARSE_COLLECTIVES if collectives[name].is_default)
 SPARSIFIERS = sparsifiers.built_in
 VALUE_FORMATS = wires.built_in

@@ -10,7 +10,7 @@ from trimtab_api.catalogue.options import Option, one_of, whole_number
 from trimtab_api.catalogue.registry import Registry
 from trimtab_api.catalogue.rows import Collective, Pattern
 
-#: What sums may be sent on in: each rank that does rounds again, which two bits would not bear.
+#: Formats in which partial sums may be sent on: each rank that does so rounds again, which two bits would not bear.
 _SUMMED_IN = ("float32", "bfloat16", "int8", "int4")
 
 

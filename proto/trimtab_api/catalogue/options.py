@@ -70,7 +70,7 @@ def format_spec(name: str, values: Mapping[str, Any], known: tuple[Option, ...])
 
 #: The most that an option may count: what an int32 holds.
 MOST = 2**31 - 1
-#: Of a gradient, which then has four terabytes.
+#: Most elements of a gradient, which then has four terabytes.
 MOST_ELEMENTS = 10**12
 #: Bounds of numbers that float32 holds well.
 _LEAST_POSITIVE, _MOST_POSITIVE = 1e-30, 1e30

@@ -19,7 +19,7 @@ from trimtab_api.errors import UserError
 
 #: The axes that a plan's text names where they are not the default, in order.
 AXES = {axis.name: axis for axis in (sparsifiers, planners, schedules, sources, wires)}
-#: What is meant by ``dense``.
+#: The collective that ``dense`` stands for.
 DENSE = "dense-ring"
 _REMEDY = "write dense, or RATIO/COLLECTIVE such as 0.01/all-gather"
 

@@ -79,7 +79,7 @@ class NetworkView:
         return self.latency > 0 and self.bandwidth > 0
 
 
-#: What is known before the monitor has answered.
+#: The view before the monitor has answered.
 NOTHING_KNOWN = NetworkView(revision=0, latency=0.0, bandwidth=0.0, stale=True)
 
 

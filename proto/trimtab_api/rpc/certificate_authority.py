@@ -24,7 +24,7 @@ _VALIDITY = timedelta(days=3650)
 _BACKDATED = timedelta(hours=1)
 #: A common name may not be longer.
 _LONGEST_NAME = 64
-#: Of P-256: its private keys are from 1 to one less (SEC 2).
+#: Order of P-256: private keys are from 1 to one less (SEC 2).
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 

@@ -114,7 +114,7 @@ def format_grpc_error(error: Exception) -> str:
     return details
 
 
-#: What gRPC says of a handshake that failed, and what it means.
+#: Patterns of gRPC's messages for a failed handshake, and their meaning.
 _HANDSHAKE_FAILURES = (
     ("certificate has expired", "the server's certificate has expired; restart the job for a new one"),
     ("Hostname Verification Check failed", "the server's certificate is for other host names than the one called"),

@@ -9,7 +9,7 @@ from trimtab_api.trainingjob.status import Status
 from trimtab_api.trainingjob.template_schema import template_schema
 from trimtab_api.trainingjob.types import API_VERSION, KIND, TrainingJob
 
-#: What `kubectl get trainingjobs` shows: name, type, path.
+#: Columns of `kubectl get trainingjobs`: name, type, path.
 _PRINTER_COLUMNS = (
     ("State", "string", ".status.state"),
     ("Workers", "integer", ".spec.workers"),
@@ -21,7 +21,7 @@ _PRINTER_COLUMNS = (
     ("Age", "date", ".metadata.creationTimestamp"),
 )
 
-#: What a structural schema may not hold, or need not.
+#: Keywords that a structural schema may not hold, or need not.
 _DROPPED = ("title", "additionalProperties", "$defs", "const")
 
 #: Bounds of a list and of a text in the spec that have none of their own.

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from trimtab_api.catalogue import Registry
 from trimtab_api.errors import UserError
 
-#: Where a field is: names, and numbers in lists.
+#: Path of a field: names, and numbers in lists.
 Location = tuple[str | int, ...]
 
 

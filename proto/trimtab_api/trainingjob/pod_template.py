@@ -10,7 +10,7 @@ from trimtab_api.trainingjob.fields import Location, invalid_value
 #: The container of the pod template that runs the user's command.
 TRAINER_CONTAINER = "trainer"
 
-#: What Kubernetes takes for the name of an environment variable.
+#: Valid names of environment variables, by Kubernetes' rules.
 _VARIABLE_NAME = re.compile(r"[ -<>-~]+")
 #: Bytes of one argument or variable that Linux gives a process (MAX_ARG_STRLEN), the name of a variable left out.
 _LONGEST_WORD = 120_000

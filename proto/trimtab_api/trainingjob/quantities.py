@@ -11,7 +11,7 @@ from trimtab_api.catalogue.fusion import MOST_BUFFER_BYTES
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_duration, format_size, parse_duration, parse_size
 
-#: What a fusion buffer that holds every tensor is called in place of a size.
+#: Written in place of a size for one fusion buffer that holds every tensor.
 SINGLE: Literal["single"] = "single"
 
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"

@@ -25,7 +25,7 @@ KIND = "TrainingJob"
 
 #: Seconds of a year, the longest that anything here may last.
 _YEAR = 365 * 24 * 3600
-#: What names of network interfaces are made of; Linux takes 15 characters.
+#: Valid names of network interfaces; Linux takes 15 characters.
 _INTERFACE, _INTERFACE_REMEDY = r"^[A-Za-z0-9][-_.A-Za-z0-9]*$", "name it as `ip link` lists it, such as net1"
 _DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
