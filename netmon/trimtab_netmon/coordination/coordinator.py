@@ -39,7 +39,7 @@ RETRY = 0.5
 ABSENT_AFTER = 5.0
 #: Most seconds that the first bandwidth tests wait for the first latencies.
 FIRST_ECHOES = 5.0
-#: Seconds for which slow exchanges are blamed on the routine test that has just ended; at most half the interval.
+#: Seconds for which slow exchanges are blamed on the periodic probe that has just ended; at most half the interval.
 JUST_TESTED = 2.0
 #: Least seconds between two merges of the workers' tables; more where merging would take over a quarter of the time.
 PUBLISH_INTERVAL = 0.1
@@ -93,7 +93,7 @@ class Coordinator:
                 that the caller has noticed.
         """
         if self._wanted is None and time.monotonic() < self._routine_ended_at + self._calm:
-            raise ProbeDeferredError("a routine test has just slowed a link: ask again if it stays slow")
+            raise ProbeDeferredError("a periodic probe has just slowed a link: ask again if it stays slow")
         done = await asyncio.shield(self._request_sweep(reason))
         return converters.with_round(self._publisher.last, done.measured, done.not_measured)
 
@@ -118,7 +118,7 @@ class Coordinator:
             if not self._deferred_sweep_reason:
                 log.warning("%s", error)
             self._deferred_sweep_reason = reason
-            self._has_news.set()  # doubted measurements are stale while no test can follow
+            self._has_news.set()  # suspect measurements are stale while no test can follow
 
     def debug_state(self) -> DebugState:
         """Return what is about to be tested, and what it may cost; nothing changes."""
@@ -155,7 +155,7 @@ class Coordinator:
                 async for table in self._peers.peer(worker).WatchLinks(netmon_pb2.WatchLinksRequest()):
                     now = time.monotonic()
                     self._absent.pop(worker, None)
-                    self._links.keep_table(worker, converters.links_from_proto(table, worker, self._num_workers), now)
+                    self._links.store_table(worker, converters.links_from_proto(table, worker, self._num_workers), now)
                     rate = converters.magnitude(table.received_bytes_per_second)
                     if self._receive_rates.flag_stale(worker, rate, self._links.states, now):
                         self._request_sweep_when_budget_allows(
@@ -191,9 +191,7 @@ class Coordinator:
         """Merge all tables and results; publish if the summary has changed, or if a state is due."""
         now, before = time.monotonic(), self._links.summary
         self._publisher.has_unpublished |= self._links.merge(now, is_affordable=not self._deferred_sweep_reason)
-        is_news = self._links.summary.says_other_than(before) or bool(self._problem) != bool(
-            self._publisher.last.problem
-        )
+        is_news = self._links.summary.differs_from(before) or bool(self._problem) != bool(self._publisher.last.problem)
         if is_news or self._publisher.is_due(now):
             self._publisher.publish(self._links, self._problem)
         self._react_to_latency()
@@ -222,12 +220,12 @@ class Coordinator:
                 if not (self._deferred_sweep_reason and self._budget.allows_sweep(now)):
                     if now - tested_at >= self._interval.seconds:
                         tested_at = now
-                        await self._routine()
+                        await self._run_periodic_probe()
                     continue
                 self._request_sweep(self._deferred_sweep_reason)
             self._wake.clear()
             self._deferred_sweep_reason = ""
-            await self._round()
+            await self._run_sweep()
 
     async def _wait_for_latencies(self) -> None:
         """Wait for the first latencies, before tests fill the links; with a limit, since a peer may be missing."""
@@ -235,7 +233,7 @@ class Coordinator:
         while time.monotonic() < deadline and not all(link.latency.is_fresh for link in self._links.states.values()):
             await asyncio.sleep(0.05)
 
-    async def _round(self) -> None:
+    async def _run_sweep(self) -> None:
         """Test every host once sending and once receiving; repeat what failed."""
         current = ProbeRound(self._num_workers, self._records, time.monotonic())
         while not current.is_over(remaining := current.remaining(self._is_testable)):
@@ -255,7 +253,7 @@ class Coordinator:
         if wanted is not None and not wanted.done():
             wanted.set_result(current.outcome())
 
-    async def _routine(self) -> None:
+    async def _run_periodic_probe(self) -> None:
         """Test the next link in turn, if the budget allows."""
         pair = self._records.next_periodic(self._is_testable)
         if pair is None:

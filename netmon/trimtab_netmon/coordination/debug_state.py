@@ -14,6 +14,6 @@ class DebugState:
     num_links_tested: int
     """Links that a test has succeeded on."""
     interval_seconds: float
-    """Between two routine tests, at present."""
+    """Seconds between two periodic probes, at present."""
     missing_from_budget: tuple[tuple[float, float], ...]
     """Seconds and bytes, by host, that its budget lacked after the last test there."""

@@ -19,7 +19,7 @@ from trimtab_netmon.links.measurements import LinkState, Measurement, moved
 
 #: Relative change of a link's bandwidth that supersedes all earlier measurements.
 CHANGE = 0.1
-#: Seconds for which a doubted measurement still counts, while its link is being tested anew.
+#: Seconds for which a suspect measurement still counts, while its link is tested again.
 SUSPECT_GRACE = 8.0
 #: Failures in a row after which a link's measurement is not to be trusted.
 FAILURES_TO_DISTRUST = 2
@@ -176,10 +176,10 @@ class BandwidthRecords:
 
     def invalidate(self, pairs: Iterable[Pair], at: float) -> list[Pair]:
         """Note evidence of a time against links; return those that were tested, but not since then."""
-        doubted = [pair for pair in pairs if -float("inf") < self._records[pair].tested_at < at]
-        for pair in doubted:
+        suspects = [pair for pair in pairs if -float("inf") < self._records[pair].tested_at < at]
+        for pair in suspects:
             self._records[pair].invalidate(at)
-        return doubted
+        return suspects
 
     def revalidate(self, before: float) -> None:
         """Drop the evidence found up to ``before``: a round since then has tested every host and found no change.

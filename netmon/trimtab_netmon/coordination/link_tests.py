@@ -68,7 +68,7 @@ class LinkTests:
             answer = await self._peers.peer(source).TestBandwidth(request, timeout=2 * CALL_LIMIT)
             measurement, seconds, num_bytes = converters.test_result_from_proto(answer)
         except (grpc.aio.AioRpcError, converters.MalformedReplyError) as error:
-            self._keep_failure(pair, begun, error)
+            self._record_failure(pair, begun, error)
         else:
             self._budget.spend(pair, seconds, num_bytes, time.monotonic())
             self._failures_in_a_row = 0
@@ -80,7 +80,7 @@ class LinkTests:
                 log.info("worker %d to worker %d carries %.3g bytes/s now", source, target, measurement.value)
         self._on_end(has_changed)
 
-    def _keep_failure(
+    def _record_failure(
         self, pair: Pair, begun: float, error: grpc.aio.AioRpcError | converters.MalformedReplyError
     ) -> None:
         """Note a failed test, which costs its hosts' budgets as well."""

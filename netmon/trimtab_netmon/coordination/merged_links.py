@@ -26,7 +26,7 @@ class MergedLinks:
         self.summary = Summary()
         """The slowest of them."""
 
-    def keep_table(self, worker: int, links: Mapping[Pair, LinkState], now: float) -> None:
+    def store_table(self, worker: int, links: Mapping[Pair, LinkState], now: float) -> None:
         """Keep a worker's table of the links that start there, for the next merge."""
         self._tables[worker] = (now, links)
 

@@ -10,7 +10,7 @@ from trimtab_api.throttling import TokenBucket
 BUDGET_HORIZON = 600.0
 #: Seconds that a test usually takes.
 TYPICAL_TEST = 0.5
-#: Share of what a host earns that routine tests may spend while its balance recovers.
+#: Share of a host's refill that periodic probes may spend while its balance recovers.
 BACKGROUND_REFILL_SHARE = 0.5
 #: Confirmed tests in a row after which the interval between tests doubles: as many as there are links, within bounds.
 FEWEST_TO_DOUBLE, MOST_TO_DOUBLE = 10, 100

@@ -30,7 +30,7 @@ class StateSender:
             revision=state.revision,
             published_at_unix_seconds=state.published_at_unix_seconds,
             num_workers=state.num_workers,
-            links=[new for old, new in zip(known.links, state.links, strict=True) if _says_more(old, new)],
+            links=[new for old, new in zip(known.links, state.links, strict=True) if _differs_materially(old, new)],
             summary=state.summary,
             partial=True,
             seconds_since_last=elapsed,
@@ -71,7 +71,7 @@ def _same_links(a: netmon_pb2.NetworkState, b: netmon_pb2.NetworkState) -> bool:
     )
 
 
-def _says_more(old: netmon_pb2.Link, new: netmon_pb2.Link) -> bool:
+def _differs_materially(old: netmon_pb2.Link, new: netmon_pb2.Link) -> bool:
     """Return whether a reader would act on the difference: published values stand until they move materially."""
     return old.silent != new.silent or any(
         (a.value, a.method, a.stale, a.lower_bound) != (b.value, b.method, b.stale, b.lower_bound)

@@ -82,7 +82,7 @@ class Summary:
     is_lower_bound: bool = False
     """That link may carry more."""
 
-    def says_other_than(self, before: Summary) -> bool:
+    def differs_from(self, before: Summary) -> bool:
         """Return whether the summary differs in more than its age."""
         return (self.latency, self.bandwidth, self.stale, self.is_lower_bound) != (
             *(before.latency, before.bandwidth, before.stale, before.is_lower_bound),

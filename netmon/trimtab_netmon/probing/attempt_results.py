@@ -21,7 +21,7 @@ class BusyThread:
         self._first: tuple[float, float] | None = None
         self._last = 0.0, 0.0
 
-    def note(self, at: float, seconds: float) -> None:
+    def record(self, at: float, seconds: float) -> None:
         """Note the processor seconds that the thread had spent by a moment; what has ended counts none."""
         if seconds > 0:
             self._first = self._first or (at, seconds)

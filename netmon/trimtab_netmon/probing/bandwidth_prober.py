@@ -92,7 +92,7 @@ class Tester:
                     raise BusyError(f"worker {target} is in a test already") from None
                 raise TestError(f"worker {target}: {error.details()}") from None
             except OSError as error:
-                raise TestError(f"worker {self._settings.worker} cannot test: {_told(error)}") from error
+                raise TestError(f"worker {self._settings.worker} cannot test: {_describe_error(error)}") from error
 
     async def _send_gently(self, target: int, expected: float) -> TestResult:
         """Confirm the expected rate with few bytes under way; if that fails, send all that the link takes."""
@@ -154,8 +154,8 @@ class Tester:
                     begun = time.monotonic()
                 if received[-1].own > 0:
                     flows_since = min(flows_since, time.monotonic())
-                    receiving.note(update.monotonic_seconds, update.busiest_thread_seconds)
-                    sending.note(time.monotonic(), sender.busiest_thread_seconds)
+                    receiving.record(update.monotonic_seconds, update.busiest_thread_seconds)
+                    sending.record(time.monotonic(), sender.busiest_thread_seconds)
                 has_ended = sender.is_over or time.monotonic() - begun > TEST_LIMIT + PATIENCE
                 if has_ended or is_over_time(received, round_trip) or has_seen_enough(received, expected, round_trip):
                     break
@@ -213,7 +213,9 @@ class Tester:
             try:
                 receiver = await self._start_receiver(source, engine, limit)
             except OSError as error:
-                raise TestError(f"worker {self._settings.worker} cannot receive a test: {_told(error)}") from error
+                raise TestError(
+                    f"worker {self._settings.worker} cannot receive a test: {_describe_error(error)}"
+                ) from error
             try:
                 deadline = time.monotonic() + limit
                 update = netmon_pb2.ReceiveTestUpdate(
@@ -265,7 +267,7 @@ class Tester:
             self._is_taken = False
 
 
-def _told(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     """Describe an error; some have no words, such as asyncio's for a process that has ended."""
     return str(error) or type(error).__name__
 

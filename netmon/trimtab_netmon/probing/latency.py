@@ -16,8 +16,8 @@ FEWEST_QUIET = 4
 SLIGHT_RISE = 1e-3
 #: Quiet samples that must agree on so slight a rise.
 FEWEST_QUIET_OF_SLIGHT_RISE = 12
-#: A latency is in doubt when even the shortest recent echo takes more than this many times as long.
-DOUBTFUL = 1.1
+#: A latency is suspect when even the shortest recent echo takes more than this many times as long.
+SUSPECT_ABOVE = 1.1
 #: Seconds that the window reaches back at most.
 LONGEST_WINDOW = 10.0
 
@@ -61,7 +61,7 @@ class LatencyWindow:
         while self._samples[0].at < sample.at - LONGEST_WINDOW:
             self._samples.popleft()
 
-    def is_in_doubt(self) -> bool:
+    def is_suspect(self) -> bool:
         """Return whether recent echoes took longer than the latency says.
 
         The reason is a queue, or a change that quiet echoes must show.
@@ -70,7 +70,7 @@ class LatencyWindow:
             return True
         newest = self._samples[-1].at
         shortest = min(each.seconds for each in self._samples if each.at > newest - WINDOW) / 2
-        return shortest > DOUBTFUL * self._latency
+        return shortest > SUSPECT_ABOVE * self._latency
 
     def estimate(self) -> Latency | None:
         """Return the measurements now; None before the first few echoes.
@@ -108,7 +108,7 @@ class LatencyWindow:
 
     def _shows(self, sample: RoundTrip) -> bool:
         """Return whether an echo took no longer than the latency says, up to what a busy machine adds."""
-        return sample.seconds / 2 <= max(DOUBTFUL * self._latency, self._latency + SLIGHT_RISE)
+        return sample.seconds / 2 <= max(SUSPECT_ABOVE * self._latency, self._latency + SLIGHT_RISE)
 
 
 def percentile(values: list[float], share: float) -> float:

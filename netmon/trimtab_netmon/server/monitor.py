@@ -68,7 +68,7 @@ class Monitor:
         self._addresses = PeerAddresses(settings.worker, settings.peers, settings.listen, service)
         self._peers = Peers(settings.peers, self._addresses)
         self._windows = {worker: LatencyWindow() for worker in settings.others}
-        self._heard: dict[int, tuple[float, float]] = {}
+        self._heard_at: dict[int, tuple[float, float]] = {}
         self._capacities: dict[int, float] = {}
         self._links = Broadcast(netmon_pb2.LinkTable(source=settings.worker))
         self._published = Broadcast(netmon_pb2.NetworkState(num_workers=len(settings.peers)))
@@ -98,7 +98,7 @@ class Monitor:
             listen(server, f"localhost:{settings.listen.port}")
         echo = Echo(
             *(settings.worker, len(settings.peers), settings.listen, self._addresses, self._key),
-            *(self._interface, self._metrics, self._take, self._is_in_doubt, self._capacity_to),
+            *(self._interface, self._metrics, self._take, self._is_suspect, self._capacity_to),
         )
         if settings.metrics_port:
             self._metrics.serve(settings.listen, settings.metrics_port)
@@ -121,10 +121,10 @@ class Monitor:
     def _take(self, worker: int, round_trip: RoundTrip) -> None:
         self._metrics.round_trips.observe(round_trip.seconds)
         self._windows[worker].add(round_trip)
-        self._heard[worker] = (round_trip.at, time.time())
+        self._heard_at[worker] = (round_trip.at, time.time())
 
-    def _is_in_doubt(self, worker: int) -> bool:
-        return worker in self._heard and self._windows[worker].is_in_doubt()
+    def _is_suspect(self, worker: int) -> bool:
+        return worker in self._heard_at and self._windows[worker].is_suspect()
 
     def _capacity_to(self, worker: int) -> float:
         """Return the bytes/s of the slower direction to a worker, else of the slowest known link here; 0: not known."""
@@ -142,7 +142,7 @@ class Monitor:
         while True:
             links = [self._link(worker) for worker in self._settings.others]
             now = time.monotonic()
-            if now - written >= HEARTBEAT or any(map(_is_news, last, links)):
+            if now - written >= HEARTBEAT or any(map(_has_moved, last, links)):
                 last, written = links, now
                 self._links.publish(
                     netmon_pb2.LinkTable(
@@ -157,7 +157,7 @@ class Monitor:
         estimate = self._windows[worker].estimate()
         if estimate is None:
             return LinkState(self._settings.worker, worker)
-        heard_at, heard_at_unix = self._heard[worker]
+        heard_at, heard_at_unix = self._heard_at[worker]
         silence = time.monotonic() - heard_at
         is_unreachable = silence > ECHO_TIMEOUT
         is_stale = is_unreachable or estimate.age > LATENCY_TIMEOUT
@@ -197,7 +197,7 @@ class Monitor:
                 await asyncio.sleep(0.5)
 
 
-def _is_news(before: LinkState, after: LinkState) -> bool:
+def _has_moved(before: LinkState, after: LinkState) -> bool:
     """Return whether a link's latency moved, or began or ceased to be stale."""
     if (before.latency.stale, before.is_unreachable) != (after.latency.stale, after.is_unreachable):
         return True
