@@ -181,7 +181,7 @@ class Operator:
         try:
             secret = self._api.get(SECRETS, namespace, shared_name(name))
         except (RefusedError, *Unreachable) as error:
-            _log.warning("%s/%s: its certificates could not be read: %s", namespace, name, error)
+            _log.warning("%s/%s: the job's certificates could not be read: %s", namespace, name, error)
             return None
         return certificates_in(secret, job["metadata"]["uid"]) if secret else None
 

@@ -103,7 +103,7 @@ class Coordinator:
                 raise ProbeDeferredError(
                     "the probe budget is spent; the last measurements stand until it has recovered"
                 )
-            log.info("measuring every worker: %s", reason)
+            log.info("full sweep of all workers: %s", reason)
             self._metrics.rounds.inc()
             self._wanted = asyncio.get_running_loop().create_future()
             self._wake.set()

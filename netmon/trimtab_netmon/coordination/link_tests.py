@@ -77,7 +77,9 @@ class LinkTests:
             self._metrics.test_bytes.inc(num_bytes)
             has_changed = self._records.succeed(pair, begun, measurement)
             if has_changed:
-                log.info("worker %d to worker %d carries %.3g bytes/s now", source, target, measurement.value)
+                log.info(
+                    "the link from worker %d to worker %d now carries %.3g bytes/s", source, target, measurement.value
+                )
         self._on_end(has_changed)
 
     def _record_failure(
@@ -96,4 +98,4 @@ class LinkTests:
             self._last_failure = why
             if self._failures_in_a_row == FAILURES_TO_SAY:
                 log.error("%s", self.problem)
-        log.info("no test from worker %d to worker %d: %s", *pair, why)
+        log.info("the test from worker %d to worker %d failed: %s", *pair, why)

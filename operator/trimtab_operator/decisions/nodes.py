@@ -53,7 +53,7 @@ class Nodes:
             if refusal.status not in (401, 403):
                 raise
             if not self._was_forbidden:
-                _log.warning("nodes cannot be read, so only pods tell whether their node is lost: %s", refusal)
+                _log.warning("nodes cannot be read; lost nodes are detected by their pods alone: %s", refusal)
             self._was_forbidden = True
             return False
         return node is None or not _is_ready(node)

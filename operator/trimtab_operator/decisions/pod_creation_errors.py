@@ -104,7 +104,7 @@ class PodCreationErrors:
         except RefusedError as refusal:
             if refusal.status == 429 or refusal.status >= 500:
                 raise
-            _log.warning("%s: why workers do not come up could not be read: %s", observed.key, refusal)
+            _log.warning("%s: events of missing pods could not be read: %s", observed.key, refusal)
             return None
         return newest_failure_to_mount(inquiry.pod, found) if inquiry.pod else newest_creation_error(observed, found)
 

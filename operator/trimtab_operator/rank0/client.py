@@ -224,7 +224,7 @@ class Rank0Client:
             except grpc.aio.AioRpcError as error:  # rank 0 is starting or ending; the pods tell which
                 self._note_unreachable(followed, f"{self._address_of(followed)}: {format_grpc_error(error)}")
             except Exception:  # must not end the watches of other jobs
-                _log.exception("rank 0 of %s/%s could not be heard", followed.namespace, followed.name)
+                _log.exception("%s/%s: the status of rank 0 could not be read", followed.namespace, followed.name)
             in_vain = in_vain + 1 if followed.last_message_at == last_message_at else 0
             last_message_at = followed.last_message_at
             await asyncio.sleep(Backoff(RETRY_SECONDS, LONGEST_RETRY_SECONDS, factor=1.5).delay(max(0, in_vain - 1)))

@@ -155,7 +155,7 @@ class Reconciler:
             case Action.DELETE_BATCH_JOB:
                 self._api.delete(JOBS, namespace, batch_job.name, batch_job.uid)
             case Action.RENEW_BATCH_JOB:
-                _log.warning("%s: its Job makes no pods and nobody says why; another is made", observed.key)
+                _log.warning("%s: the Job has created no pods and reports no error; recreating it", observed.key)
                 self._api.delete(JOBS, namespace, batch_job.name, batch_job.uid, batch_job.version)
             case Action.SUSPEND_BATCH_JOB | Action.RESUME_BATCH_JOB:
                 suspended = decision.action is Action.SUSPEND_BATCH_JOB
