@@ -125,7 +125,7 @@ def after(**known) -> Status:
 
 def rank0_status(bandwidth: float = 125e6, plan_version: int = 1, **known) -> Rank0Status:
     """What is heard of a job that trains."""
-    return Rank0Status.read(said(bandwidth, plan_version, **known))
+    return Rank0Status.sanitize(said(bandwidth, plan_version, **known))
 
 
 def said(bandwidth: float = 125e6, plan_version: int = 1, **known) -> status_pb2.Status:

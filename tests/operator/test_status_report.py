@@ -74,7 +74,7 @@ def test_what_rank_0_says_while_it_trains_stands_in_the_message():
 
 def starting(message=""):
     """What is heard of ranks that have done no step yet."""
-    return Rank0Status.read(status_pb2.Status(state=status_pb2.STATE_STARTING, message=message))
+    return Rank0Status.sanitize(status_pb2.Status(state=status_pb2.STATE_STARTING, message=message))
 
 
 WAITS = "waiting for ranks 2 and 3 of 4 to join"

@@ -253,7 +253,7 @@ class Rank0Client:
             async for said in stub.WatchStatus(request):
                 while not followed.reconciles.take(time.monotonic()):
                     await asyncio.sleep(followed.reconciles.seconds_to_level(1, time.monotonic()))
-                message = Rank0Status.read(said)
+                message = Rank0Status.sanitize(said)
                 with self._lock:
                     if self._followed.get(uid) is not followed:
                         return True

@@ -87,7 +87,7 @@ class Rank0Status:
         return self.state in ("Succeeded", "Failed")
 
     @classmethod
-    def read(cls, said: status_pb2.Status) -> Self:
+    def sanitize(cls, said: status_pb2.Status) -> Self:
         """Sanitize a status of rank 0. Never raises."""
         loss = _within(said.loss, -LARGEST_LOSS, LARGEST_LOSS) if said.HasField("loss") else None
         return cls(
