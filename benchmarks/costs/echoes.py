@@ -58,7 +58,7 @@ async def cost(num_workers, ports, seconds):
     echo = Echo(
         *(0, num_workers, endpoints[0], PeerAddresses(0, endpoints, endpoints[0]), KEY, interface, Metrics()),
         on_round_trip=lambda *_: None,
-        is_in_doubt=lambda _: False,
+        is_suspect=lambda _: False,
         capacity_to=lambda _: 1e9,
     )
     running = [asyncio.create_task(part) for part in (echo.run(), interface.run())]

@@ -19,7 +19,7 @@ from trimtab_netmon.settings import Endpoint, Settings, written_out
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code: 2 for a mistake of the user's, said in one line."""
+    """Run the command and return its exit code: 2 for a user's mistake, which is printed in one line."""
     if argv is None:
         reset_process_state()
     try:
@@ -38,7 +38,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def read_settings(arguments: argparse.Namespace) -> Settings:
-    """The settings that the flags say. Raises `UserError`."""
+    """Return the settings that the flags give.
+
+    Raises:
+        UserError: If a flag's value is wrong.
+    """
     listen = Endpoint.parse(arguments.listen, "--listen")
     probe_interval = _parsed(parse_duration, arguments.probe_interval, "--probe-interval")
     probe_bytes = _parsed(parse_size, arguments.probe_bytes_per_day, "--probe-bytes-per-day")
@@ -59,7 +63,11 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
 
 
 def _parsed(parse: Callable[[str], float], text: str, flag: str) -> float:
-    """What a flag's text says. Raises `UserError`."""
+    """Parse a flag's text.
+
+    Raises:
+        UserError: If the text cannot be parsed; it names the flag.
+    """
     try:
         return parse(text)
     except UserError as error:
@@ -130,7 +138,7 @@ def _stop_on_signals(stop: Callable[[], None]) -> None:
 
 
 def _first(error: BaseException) -> BaseException:
-    """What went wrong first, where parts that ran side by side failed."""
+    """Return the first error of parts that ran side by side."""
     return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 

@@ -24,7 +24,7 @@ ROUND_TRIPS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0
 
 
 class Metrics:
-    """What one monitor counts; served at ``/metrics`` of its address.
+    """Metrics of one monitor, served at ``/metrics`` of its address.
 
     Args:
         worker: The monitor's worker, which links of its own leave.
@@ -78,7 +78,7 @@ class Metrics:
         self._echoes(worker)[1].inc()
 
     def _echoes(self, worker: int) -> tuple[Counter, Counter]:
-        """The counters of one link: requests, and those that were not answered. Both appear with the first request."""
+        """Return the counters of one link: requests, and those not answered. Both appear with the first request."""
         if worker not in self._of_target:
             labels = (str(self._worker), str(worker))
             self._of_target[worker] = self._requests.labels(*labels), self._unanswered.labels(*labels)
@@ -89,7 +89,11 @@ class Metrics:
         self._network.state = state
 
     def serve(self, listen: Endpoint, port: int) -> None:
-        """Serve them from a thread. Raises `UserError` where the port is taken."""
+        """Serve the metrics from a thread.
+
+        Raises:
+            UserError: If the port is taken.
+        """
         try:
             HttpServer(make_wsgi_app(self.registry), listen.host, port).start()
         except OSError as error:
@@ -141,7 +145,7 @@ class _PublishedNetwork(Collector):
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    """A gauge of the whole network; without a sample where there is no measurement."""
+    """Return a gauge of the whole network; without a sample where there is no measurement."""
     return GaugeMetricFamily(f"trimtab_network_{name}", text, value=value or None)
 
 

@@ -1,4 +1,4 @@
-"""What a monitor is told on its command line."""
+"""Settings of a monitor, given on its command line."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trimtab_api.names import MOST_WORKERS
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where one worker's monitor listens: gRPC on TCP and the echo on UDP."""
+    """The address of one worker's monitor: gRPC on TCP and the echo on UDP."""
 
     host: str
     port: int
 
     @property
     def includes_loopback(self) -> bool:
-        """Whether processes beside it reach it by ``localhost``."""
+        """True if processes beside it reach it by ``localhost``."""
         return self.host in ("localhost", "0.0.0.0") or self.host.startswith("127.")  # noqa: S104 - compared, not bound
 
     @property
@@ -28,12 +28,16 @@ class Endpoint:
         return "127.0.0.1" if self.host == "0.0.0.0" else self.host  # noqa: S104 - compared, not bound
 
     def __str__(self) -> str:
-        """``HOST:PORT``."""
+        """Return ``HOST:PORT``."""
         return f"{self.host}:{self.port}"
 
     @classmethod
     def parse(cls, text: str, field: str, default_port: int | None = None) -> Endpoint:
-        """Read ``HOST:PORT``, or ``HOST`` where there is a default. Raises `UserError`."""
+        """Parse ``HOST:PORT``, or ``HOST`` if there is a default port.
+
+        Raises:
+            UserError: If the text is neither.
+        """
         host, colon, port = text.strip().rpartition(":")
         if not colon and default_port is not None:
             host, port = text.strip(), str(default_port)
@@ -51,10 +55,12 @@ _MOST_NAMES = 100_000
 
 
 def written_out(names: str, field: str) -> Iterator[str]:
-    """Each of the names between commas; one that holds a range of numbers, such as ``a{0..2}``, is one for each.
+    """Yield the names between commas; a name with a range of numbers, such as ``a{0..2}``, is one for each.
 
-    The names of a thousand pods are longer, written out, than what a process can be given in one word.
-    Raises `UserError`.
+    The names of a thousand pods, written out, are longer than one argument of a process may be.
+
+    Raises:
+        UserError: If a name or a range is wrong.
     """
     for name in names.split(","):
         numbers = _NUMBERS.search(name)
@@ -70,14 +76,14 @@ def written_out(names: str, field: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Settings:
-    """One monitor's place in its job, and what it may spend."""
+    """The settings of one monitor: its place in its job, and its budgets."""
 
     worker: int
     """This monitor's worker, from 0."""
     peers: tuple[Endpoint, ...]
     """Every worker's monitor in order, this one included."""
     listen: Endpoint
-    """Where this monitor listens; nowhere else."""
+    """The only address that this monitor listens on."""
     interface: str
     """The network device that gradients cross."""
     probe_interval: float
@@ -89,7 +95,7 @@ class Settings:
     probe_bytes_per_day: float = 50e9
     """Most bytes that bandwidth tests may send and receive at a host in 24 hours."""
     probe: str = "auto"
-    """What sends the data of bandwidth tests: one of `PROBES`."""
+    """The engine of bandwidth tests: one of `PROBES`."""
     service: str | None = None
     """DNS name of the headless Service that has the addresses of all monitors; None: each name is looked up."""
     node: str = ""

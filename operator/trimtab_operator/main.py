@@ -25,13 +25,15 @@ LOST_LEADERSHIP = 3
 #: Objects that are made, less those that are freed, between two runs of the cyclic garbage collector.
 _OBJECTS_PER_COLLECTION = 100_000
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-#: What Kubernetes takes as the name of a Secret.
+#: Valid names of Secrets, by Kubernetes' rules.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until told to stop (exit code 0) or until leadership is lost (the process exits at once). A mistake of the
-    user's is said in one line (exit code 2).
+    """Run until told to stop or until leadership is lost; return the exit code.
+
+    The code is 0 if the operator was told to stop, and 2 for a user's mistake, which is printed in one line. The
+    process exits at once when it loses leadership.
     """
     try:
         settings = read_settings(argv)
@@ -55,7 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def read_settings(argv: Sequence[str] | None) -> Settings:
-    """The settings that the flags say. Raises `UserError`."""
+    """Return the settings that the flags give.
+
+    Raises:
+        UserError: If a flag or its value is wrong.
+    """
     parser = Parser(prog="trimtab-operator", description="Turns TrainingJobs into pods on Kubernetes.")
     parser.add_argument(
         "--namespace", default=_own_namespace(), help="where its lease is kept (default: where it runs)"
@@ -131,7 +137,11 @@ def read_settings(argv: Sequence[str] | None) -> Settings:
 
 
 def _resources(text: str) -> dict[str, Any]:
-    """Requests and limits, of which the API server judges the names and amounts. Raises `UserError`."""
+    """Parse requests and limits, whose names and amounts the API server judges.
+
+    Raises:
+        UserError: If the text is not an object of requests and limits.
+    """
     remedy = 'write JSON such as {"requests": {"cpu": "50m"}, "limits": {"memory": "256Mi"}}'
     try:
         resources = json.loads(text)
@@ -144,14 +154,22 @@ def _resources(text: str) -> dict[str, Any]:
 
 
 def _pull_policy(text: str) -> str:
-    """Raises `UserError`."""
+    """Return a pull policy.
+
+    Raises:
+        UserError: If Kubernetes knows no such policy.
+    """
     if text not in _PULL_POLICIES:
         raise UserError(f"write one of {', '.join(_PULL_POLICIES)}", field="--netmon-pull-policy", value=text)
     return text
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Raises `UserError`."""
+    """Split names of Secrets.
+
+    Raises:
+        UserError: If a name is not valid.
+    """
     names = tuple(text.split(",")) if text else ()
     if not all(map(_NAME.fullmatch, names)):
         raise UserError("write names of Secrets, with commas between", field="--netmon-pull-secrets", value=text)
@@ -163,7 +181,7 @@ def _is_amounts(amounts: object) -> bool:
 
 
 def _own_namespace() -> str:
-    """Of the pod this runs in; ``default`` outside a cluster."""
+    """Return the namespace of the pod this runs in; ``default`` outside a cluster."""
     try:
         with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace") as file:
             return file.read().strip()
@@ -172,10 +190,10 @@ def _own_namespace() -> str:
 
 
 def _collect_seldom() -> None:
-    """Have the cyclic garbage collector run seldom, and leave alone what is there by now.
+    """Make the cyclic garbage collector run seldom, and skip the objects that exist by now.
 
-    As Python has it by default, it goes over all objects again and again while a large answer is decoded: that takes
-    sixteen times as long as the decoding, and no other thread runs meanwhile.
+    By default it visits all objects again and again while a large answer is decoded. That takes sixteen times as long
+    as the decoding, and no other thread runs meanwhile.
     """
     gc.collect()
     gc.freeze()
@@ -183,7 +201,7 @@ def _collect_seldom() -> None:
 
 
 def _exit_at_once() -> None:
-    """Another may lead from now on: nothing half done may be finished."""
+    """Exit without finishing what is half done: another process may lead from now on."""
     logging.error("leadership is lost")
     os._exit(LOST_LEADERSHIP)
 

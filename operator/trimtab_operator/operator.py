@@ -24,7 +24,7 @@ from trimtab_operator.observability import metrics
 from trimtab_operator.observability.health import HealthServer
 from trimtab_operator.observability.job_metrics import JobMetrics
 from trimtab_operator.rank0.client import Rank0Client
-from trimtab_operator.reconcile.caches import PodCache, trim_owned_job, trim_training_job
+from trimtab_operator.reconcile.caches import PodCache, trim_batch_job, trim_training_job
 from trimtab_operator.reconcile.reconciler import Reconciler
 from trimtab_operator.settings import Settings
 
@@ -56,7 +56,7 @@ class Operator:
             self._api,
             JOBS,
             namespace,
-            trim_owned_job,
+            trim_batch_job,
             self._child_changed,
             self._child_removed,
             label_selector=f"{MANAGED_BY}={MANAGER},{JOB_NAME}",
@@ -80,7 +80,7 @@ class Operator:
         self.health = HealthServer(settings.port, self._liveness_error, self._readiness_error)
 
     def start(self) -> None:
-        """Watch, and stand for election; returns at once."""
+        """Watch, and stand for election; return at once."""
         metrics.REGISTRY.register(self._job_metrics)
         for informer in self._informers:
             informer.start()
@@ -100,15 +100,15 @@ class Operator:
         metrics.REGISTRY.unregister(self._job_metrics)
 
     def job(self, namespace: str, name: str) -> Object | None:
-        """The TrainingJob of that name, as last seen."""
+        """Return the TrainingJob of that name, as last seen."""
         return self._jobs.get(namespace, name)
 
-    def child(self, namespace: str, name: str) -> Object | None:
-        """The Job of that name, as last seen."""
+    def batch_job(self, namespace: str, name: str) -> Object | None:
+        """Return the Job of that name, as last seen."""
         return self._children.get(namespace, name)
 
     def pods(self, namespace: str, name: str) -> list[Object]:
-        """The pods of the Job of that name, as last seen."""
+        """Return the pods of the Job of that name, as last seen."""
         return self._pods.of(namespace, name)
 
     @property
@@ -160,14 +160,14 @@ class Operator:
         # After a new list the cache holds a deleted object for a moment longer.
         self._queue.add_later(object_key(job["metadata"]["namespace"], job["metadata"]["name"]), 0.1)
 
-    def _child_changed(self, child: Object) -> None:
+    def _child_changed(self, batch_job: Object) -> None:
         # By its name: anybody may edit its labels and its owner. To reconcile a job that it is not of costs little.
-        for job in possible_jobs(child["metadata"]["name"]):
-            self._queue.add(object_key(child["metadata"]["namespace"], job))
+        for job in possible_jobs(batch_job["metadata"]["name"]):
+            self._queue.add(object_key(batch_job["metadata"]["namespace"], job))
 
-    def _child_removed(self, child: Object) -> None:
-        for job in possible_jobs(child["metadata"]["name"]):
-            self._queue.add_later(object_key(child["metadata"]["namespace"], job), 0.1)
+    def _child_removed(self, batch_job: Object) -> None:
+        for job in possible_jobs(batch_job["metadata"]["name"]):
+            self._queue.add_later(object_key(batch_job["metadata"]["namespace"], job), 0.1)
 
     def _pod_changed(self, pod: Object) -> None:
         if self._pods.put(pod) and controller_name(pod):
@@ -181,12 +181,12 @@ class Operator:
         try:
             secret = self._api.get(SECRETS, namespace, shared_name(name))
         except (RefusedError, *Unreachable) as error:
-            _log.warning("%s/%s: its certificates could not be read: %s", namespace, name, error)
+            _log.warning("%s/%s: the job's certificates could not be read: %s", namespace, name, error)
             return None
         return certificates_in(secret, job["metadata"]["uid"]) if secret else None
 
     def _liveness_error(self) -> str | None:
-        """Why this process ought to be restarted; None while it is well."""
+        """Return the reason to restart this process; None while it is well."""
         for informer in self._informers:
             if informer.seconds_since_turn > STUCK_SECONDS:
                 return f"the watch of {informer.resource.plural} has not got on for {STUCK_SECONDS:g} s"

@@ -1,4 +1,4 @@
-"""What the operator is told when it starts."""
+"""Settings of the operator, given when it starts."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 
 from trimtab_operator.kube.resources import Object
 
-#: What a monitor takes of a node where nothing else is said: it is idle but for a test now and then.
+#: Default resources of a monitor, which is idle but for a test now and then.
 NETMON_RESOURCES: Object = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """One operator's place in its cluster, and what it puts into pods."""
+    """The settings of one operator: its place in its cluster, and its additions to pods."""
 
     namespace: str
-    """Where the operator runs and keeps its lease."""
+    """The namespace in which the operator runs and keeps its lease."""
     watched_namespace: str | None
     """The only namespace whose jobs it looks after; None: all of them."""
     netmon_image: str
@@ -25,7 +25,7 @@ class Settings:
     num_workers: int
     """Threads that look after jobs."""
     port: int
-    """Where health and metrics are served; 0: any free port."""
+    """The port for health and metrics; 0: any free port."""
     identity: str
     """This process's name in the election."""
     most_job_series: int = 1000

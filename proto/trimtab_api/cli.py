@@ -1,4 +1,4 @@
-"""What every command line shares: argparse, each of whose complaints becomes one line with flag, value and remedy."""
+"""The common part of all command lines: each complaint of argparse becomes one line with flag, value and remedy."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _FLAG = re.compile(r"--?[A-Za-z]")
 def reset_process_state() -> None:
     """Undo what would make a command fail by the way it was started; call it first of all.
 
-    Daemons, cron and some schedulers start programs with SIGCHLD ignored, and then no exit code of a child is known.
-    Where the locale is ASCII or Latin-1, a character that it lacks is written as an escape instead of ending the run.
+    Daemons, cron and some schedulers start programs with SIGCHLD ignored, and then no exit code of a child is known. If
+    the locale is ASCII or Latin-1, a character that it lacks is written as an escape instead of ending the run.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):
@@ -41,21 +41,21 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        """Raise `UserError`: the flag, its value, what to do."""
+        """Raise `UserError` with the flag, its value, and what to do."""
         raise argparse_error(message, self.prog)
 
     @property
     def flags(self) -> list[str]:
-        """Its flags, by their names."""
+        """The parser's flags, by their names."""
         return list(dict.fromkeys(re.findall(r"--[a-z][a-z-]*", self.format_usage())))
 
     @property
     def hands_on(self) -> bool:
-        """Whether what follows its first word is for another parser, or another program."""
+        """True if what follows its first word is for another parser, or another program."""
         return any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in self._actions)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does it, but an unknown flag is complained of before the lack of one that it may stand for."""
+        """Parse as argparse does, but report an unknown flag before the lack of one that it may stand for."""
         for word in args or ():
             if word == "--" or (self.hands_on and not word.startswith("-")):
                 break
@@ -65,7 +65,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def argparse_error(message: str, prog: str) -> UserError:
-    """What argparse complains of, as a user is told it. ``prog``: the command, such as ``trimtab run``."""
+    """Convert a complaint of argparse to a user's error.
+
+    Args:
+        message: The complaint.
+        prog: The command, such as ``trimtab run``.
+    """
     help_there = f"see `{prog} --help`"
     if found := re.fullmatch(r"the following arguments are required: (.*)", message):
         return UserError(f"{'are' if ', ' in found[1] else 'is'} missing; {help_there}", field=found[1])
@@ -86,7 +91,7 @@ def argparse_error(message: str, prog: str) -> UserError:
 
 
 def unused_arguments_error(rest: Sequence[str], parser: Parser) -> UserError:
-    """What to say of arguments that ``parser`` has no use for."""
+    """Return the error for arguments that ``parser`` has no use for."""
     flag = next((each for each in rest if each.startswith("-")), None)
     if flag is None:
         return UserError(f"is one argument too many; see `{parser.prog} --help`", value=rest[0])
@@ -107,7 +112,7 @@ def _meant(word: str, known: Sequence[str]) -> str:
 
 
 def join_negative_values(arguments: Sequence[str]) -> list[str]:
-    """``--latency -5ms`` as ``--latency=-5ms``, so that the flag itself can say what is wrong with its value."""
+    """Join ``--latency -5ms`` to ``--latency=-5ms``, so that the flag itself can name what is wrong with it."""
     done: list[str] = []
     for place, argument in enumerate(arguments):
         if argument == "--":  # what follows is another program's
@@ -123,12 +128,12 @@ def join_negative_values(arguments: Sequence[str]) -> list[str]:
 
 
 def invalid_value(remedy: str, field: str, text: str) -> UserError:
-    """A value that cannot be read; one that is empty has nothing to show, and is called so."""
+    """Return the error for a value that cannot be read; an empty one is called empty."""
     return UserError(remedy if text else f"is empty; {remedy}", field=field, value=text)
 
 
 def path(field: str) -> Callable[[str], Path]:
-    """A file or directory by its name."""
+    """Return a parser of file and directory names."""
 
     def parse(text: str) -> Path:
         if not text:
@@ -141,7 +146,7 @@ def path(field: str) -> Callable[[str], Path]:
 
 
 def whole_number(field: str, least: int, most: int) -> Callable[[str], int]:
-    """A whole number within bounds."""
+    """Return a parser of whole numbers within bounds."""
 
     def parse(text: str) -> int:
         if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) and least <= int(text) <= most:
@@ -152,7 +157,7 @@ def whole_number(field: str, least: int, most: int) -> Callable[[str], int]:
 
 
 def number(field: str, such_as: str) -> Callable[[str], float]:
-    """Any finite number."""
+    """Return a parser of finite numbers."""
 
     def parse(text: str) -> float:
         try:
@@ -169,7 +174,7 @@ def number(field: str, such_as: str) -> Callable[[str], float]:
 def quantity(
     field: str, parse_text: Callable[[str], T], least: T, most: T, show: Callable[[T], str]
 ) -> Callable[[str], T]:
-    """What ``parse_text`` reads, within bounds that ``show`` writes."""
+    """Return a parser of what ``parse_text`` reads, within bounds that ``show`` writes."""
 
     def parse(text: str) -> T:
         try:

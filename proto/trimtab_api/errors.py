@@ -1,4 +1,4 @@
-"""The one kind of error that is the user's to mend: it names the file, the field, the value and the remedy."""
+"""The error for a user's mistake: it names the file, the field, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _LONGEST_VALUE = 160
 
 
 class UserError(Exception):
-    """Something a user wrote that cannot work.
+    """A user's mistake, which nothing but the user can mend.
 
     The command line prints it as one line and exits with code 2, without a traceback.
     """
@@ -20,16 +20,16 @@ class UserError(Exception):
         self.file = file
 
     def in_file(self, file: str) -> UserError:
-        """The same error, said of a file."""
+        """Return the same error with the file that it is about."""
         return UserError(self.remedy, field=self.field, value=self.value, file=file)
 
     def __str__(self) -> str:
-        """``file: field: 'value': remedy``, leaving out what is not known."""
+        """Return ``file: field: 'value': remedy``, leaving out what is not known."""
         value = self.value if len(self.value) <= _LONGEST_VALUE else f"{self.value[:_LONGEST_VALUE]}..."
         value = f"{value!r}" if value else ""
         return _on_one_line(": ".join(part for part in (self.file, self.field, value, self.remedy) if part))
 
 
 def _on_one_line(text: str) -> str:
-    """Names come from files, so they may hold anything; what would break the line or the terminal is escaped."""
+    """Escape what would break the line or the terminal: names come from files, and may hold anything."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -21,7 +21,7 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class HttpServer:
-    """Serves an application from a thread: one request a connection, each connection in a thread of its own."""
+    """A server of one WSGI application: one request a connection, each connection in a thread of its own."""
 
     def __init__(
         self,
@@ -49,15 +49,15 @@ class HttpServer:
         self.port: int = self._server.server_port
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Start to answer."""
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait until it is stopped."""
+        """Wait until the server is stopped."""
         self._thread.join()
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -112,7 +112,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a connection that broke: whoever can connect could fill the log."""
+        """Log nothing of a connection that broke: whoever can connect could fill the log."""
 
     def _cut(self, connection: socket.socket) -> None:
         """End a connection under its thread, which then ends by itself."""
@@ -123,8 +123,8 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 class _Handler(WSGIRequestHandler):
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Probes come every few seconds; nobody wants to read of them."""
+        """Log nothing: probes come every few seconds."""
 
     def address_string(self) -> str:
-        """The client's address, without asking a resolver for its name."""
+        """Return the client's address, without asking a resolver for its name."""
         return str(self.client_address[0])

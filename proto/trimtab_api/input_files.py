@@ -36,7 +36,12 @@ def read_text(path: str | Path, content: str) -> str:
 
 
 def read_bytes(path: str | Path, limit: int = MAX_RECORD_BYTES) -> bytes:
-    """Read a whole file of at most ``limit`` bytes. Raises OSError, and `UserError` where it is larger."""
+    """Read a whole file of at most ``limit`` bytes.
+
+    Raises:
+        OSError: If the file cannot be read.
+        UserError: If it is larger.
+    """
     with Path(path).open("rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -48,7 +53,7 @@ _ROOT = 0
 
 
 def private_path_error(path: Path) -> str | None:
-    """Say who else may change ``path``, or put another in its place; None where nobody may.
+    """Return who else may change ``path``, or put another in its place; None if nobody may.
 
     Only root and this user may own it and the directories above it, and nobody else may write to them. A directory
     above it that others may write to must be sticky, as ``/tmp`` is. A symbolic link is refused.

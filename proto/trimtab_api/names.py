@@ -1,4 +1,4 @@
-"""The names that parts of Trimtab must agree on, in one place; those of schemes stand in `trimtab_api.catalogue`."""
+"""Names that parts of Trimtab must agree on, in one place; names of schemes are in `trimtab_api.catalogue`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ipaddress import IPv4Network
 #: Workers that one job's monitors were proven with: they measure every pair, and worker 0's tells all of all of them.
 MOST_WORKERS = 32
 
-#: Where the emulator's hosts live, on this machine alone.
+#: Addresses of the emulator's hosts, on this machine alone.
 EMULATED_SUBNET = IPv4Network("10.77.0.0/24")
 
 # On a cluster: what the operator puts into every pod, and what the programs in it look for there.
 
-#: Where the job's certificates are. Named by TRIMTAB_TLS_DIR in every container.
+#: Directory of the job's certificates, named by TRIMTAB_TLS_DIR in every container.
 TLS_DIRECTORY = "/var/run/trimtab/tls"
 TLS_VARIABLE = "TRIMTAB_TLS_DIR"
 #: The attempt that a pod belongs to: the number of restarts of all ranks before it.
@@ -24,7 +24,7 @@ CERTIFICATE_FILE = "tls.crt"
 KEY_FILE = "tls.key"
 #: The resolved TrainingJob, as JSON. Named by TRIMTAB_JOB in the trainer's container.
 JOB_FILE = "/var/run/trimtab/job/job.json"
-#: Where runs are kept in a pod. TRIMTAB_RUN_DIR in the trainer's container names the folder of its job there, by
+#: Directory of runs in a pod. TRIMTAB_RUN_DIR in the trainer's container names the folder of its job there, by
 #: namespace and name.
 RUN_DIRECTORY = "/var/run/trimtab/run"
 #: Variables that only the launcher may set in a trainer's container.
@@ -45,15 +45,15 @@ RESERVED_VARIABLES = (
     "TRIMTAB_POD_IP",
     "TRIMTAB_ATTEMPT",
 )
-#: What a trainer's container runs: this, then ``--``, then the user's command; its `args` follow.
+#: Command of a trainer's container, followed by ``--``, the user's command and its `args`.
 WORKER_COMMAND = ("trimtab", "worker")
-#: What sends the data of bandwidth tests: iperf3, the monitor's own threads, or whichever suits the link and the hosts.
+#: Engines of bandwidth tests: iperf3, the monitor's own threads, or whichever suits the link and the hosts.
 PROBES = ("auto", "iperf3", "native")
-#: Where a worker's monitor listens for gRPC (TCP) and echoes (UDP); bandwidth tests use random ports.
+#: Port of a worker's monitor for gRPC (TCP) and echoes (UDP); bandwidth tests use random ports.
 MONITOR_PORT = 29400
 #: Prometheus metrics of a worker's monitor.
 MONITOR_METRICS_PORT = 29402
-#: Where rank 0 listens until all ranks have met.
+#: Port of rank 0 for the rendezvous.
 MASTER_PORT = 29500
 #: gRPC of rank 0's `trimtab.trainer.v1.TrainerStatus`.
 TRAINER_STATUS_PORT = 8471
@@ -65,7 +65,7 @@ _ATTEMPT_SUFFIX = re.compile(r"-r[0-9]+$")
 
 
 def attempt_name(job: str, attempt: int) -> str:
-    """Name of the Kubernetes Job of one attempt, which is also the first part of its pods' host names.
+    """Return the name of the Kubernetes Job of one attempt, which also begins its pods' host names.
 
     Each attempt has a name of its own, so that no pod of an earlier attempt is found under a name of this one. With the
     longest name of a job, the most workers and a million attempts a pod's host name has the 63 characters allowed.
@@ -74,19 +74,22 @@ def attempt_name(job: str, attempt: int) -> str:
 
 
 def possible_jobs(batch_job: str) -> set[str]:
-    """The TrainingJobs, one or two, that may have a Kubernetes Job of this name."""
+    """Return the TrainingJobs, one or two, that may have a Kubernetes Job of this name."""
     return {batch_job, _ATTEMPT_SUFFIX.sub("", batch_job)}
 
 
 def worker_host(job: str, namespace: str, worker: int | str, batch_job: str) -> str:
-    """DNS name of one worker's pod, by its completion index; the job's headless Service answers for it.
+    """Return the DNS name of one worker's pod, for which the job's headless Service answers.
 
-    ``batch_job`` is the name of the Kubernetes Job that made the pod. ``worker`` may also be a pattern of indices, such
-    as ``{0..7}``, for the names of several pods.
+    Args:
+        job: Name of the TrainingJob.
+        namespace: Its namespace.
+        worker: The pod's completion index, or a pattern of indices, such as ``{0..7}``, for several pods.
+        batch_job: Name of the Kubernetes Job that made the pod.
     """
     return f"{batch_job}-{worker}.{service_host(job, namespace)}"
 
 
 def service_host(job: str, namespace: str) -> str:
-    """DNS name of the job's headless Service, which has the addresses of all pods of this attempt."""
+    """Return the DNS name of the job's headless Service, which has the addresses of this attempt's pods."""
     return f"{job}.{namespace}.svc"

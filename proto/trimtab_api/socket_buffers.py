@@ -1,7 +1,7 @@
-"""How large a socket's buffers may become: the kernel's own answer, since its files are not shown everywhere.
+"""The largest socket buffers that the kernel grants, asked of the kernel itself: its files are not shown everywhere.
 
-``/proc/sys/net/core/rmem_max`` and ``wmem_max`` exist in network namespaces other than the first only since about
-Linux 6.11. Every pod and every emulated host is such a namespace.
+``/proc/sys/net/core/rmem_max`` and ``wmem_max`` exist in network namespaces other than the first only since about Linux
+6.11. Every pod and every emulated host is such a namespace.
 """
 
 from __future__ import annotations

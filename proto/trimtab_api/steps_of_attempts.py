@@ -1,4 +1,4 @@
-"""What follows where restarts fail before their first step: the rule of the local launcher and of the operator.
+"""The rule for restarts that fail before their first step, shared by the local launcher and the operator.
 
 A worker's last words, its container's termination message, say whether its ranks took a step.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 MOST_WITHOUT_STEP = 2
 #: Within the first line of the last words, where a rank that was started has failed.
 BEFORE_FIRST_STEP = " before its first step"
-#: Begins the last words where no rank was started.
+#: Prefix of the last words if no rank was started.
 NOTHING_STARTED = "nothing was started: "
 
 
@@ -25,7 +25,7 @@ def restarts_without_step(before: int, num_restarts: int, *, has_stepped: bool) 
 
 
 def no_restart_reason(num_restarts: int, num_without_step: int) -> str:
-    """Say why a job is not restarted again."""
+    """Return why a job is not restarted again."""
     return (
         f"after {num_restarts} restarts, the last {num_without_step} of which failed before their first step, as the"
         " next one would"
@@ -33,6 +33,6 @@ def no_restart_reason(num_restarts: int, num_without_step: int) -> str:
 
 
 def failed_before_first_step(message: str) -> bool:
-    """Tell whether a termination message says that the worker's ranks failed before their first step."""
+    """Return whether a termination message says that the worker's ranks failed before their first step."""
     first = message.split("\n", 1)[0]
     return first.startswith(NOTHING_STARTED) or BEFORE_FIRST_STEP in first.split("; it last said", 1)[0]

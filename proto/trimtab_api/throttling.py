@@ -1,4 +1,4 @@
-"""How often something may happen: delays that grow with each failure, and budgets that refill. Pure: times go in."""
+"""Limits on how often something may happen: delays that grow, and budgets that refill. Pure: times go in."""
 
 from __future__ import annotations
 

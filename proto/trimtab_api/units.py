@@ -1,4 +1,4 @@
-"""How humans write durations, bandwidths and sizes, and the SI base units that everything else computes in.
+"""Durations, bandwidths and sizes as humans write them, and the SI base units that everything else computes in.
 
 ``5ms`` is 0.005 seconds, ``1Gbps`` is 125e6 bytes per second, ``25MB`` is 25e6 bytes. Bandwidth is written in bits, as
 networks are sold; sizes in bytes, as tensors are counted.
@@ -22,32 +22,44 @@ _QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]+)", re.ASCII)
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in ``5ms``, ``2s``, ``1.5min``. Raises `UserError`, its field left to the caller."""
+    """Parse a duration such as ``5ms``, ``2s``, ``1.5min``; return seconds.
+
+    Raises:
+        UserError: If the text is no duration; the caller adds the field.
+    """
     return _parse(text, DURATION_UNITS, "a duration such as 5ms or 2s")
 
 
 def parse_bandwidth(text: str) -> float:
-    """Bytes per second in ``1Gbps``, ``200Mbps``. Raises `UserError`, its field left to the caller."""
+    """Parse a bandwidth such as ``1Gbps``, ``200Mbps``; return bytes per second.
+
+    Raises:
+        UserError: If the text is no bandwidth; the caller adds the field.
+    """
     return _parse(text, BANDWIDTH_UNITS, "a bandwidth such as 200Mbps or 1Gbps")
 
 
 def parse_size(text: str) -> int:
-    """Bytes in ``25MB``, ``64MiB``. Raises `UserError`, its field left to the caller."""
+    """Parse a size such as ``25MB``, ``64MiB``; return bytes.
+
+    Raises:
+        UserError: If the text is no size; the caller adds the field.
+    """
     return round(_parse(text, SIZE_UNITS, "a size such as 25MB or 64MiB"))
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds in the largest unit that keeps the number at one or more, three significant digits: ``5ms``."""
+    """Format seconds in the largest unit that keeps the number at one or more, with three digits: ``5ms``."""
     return _format(seconds, {unit: DURATION_UNITS[unit] for unit in ("us", "ms", "s")})
 
 
 def format_bandwidth(bytes_per_second: float) -> str:
-    """Bytes per second as bits, in the largest unit that keeps the number at one or more: ``1Gbps``."""
+    """Format bytes per second as bits, in the largest unit that keeps the number at one or more: ``1Gbps``."""
     return _format(bytes_per_second, BANDWIDTH_UNITS)
 
 
 def format_size(num_bytes: float) -> str:
-    """Bytes in the largest decimal unit that keeps the number at one or more: ``25MB``."""
+    """Format bytes in the largest decimal unit that keeps the number at one or more: ``25MB``."""
     return _format(num_bytes, {unit: SIZE_UNITS[unit] for unit in ("B", "kB", "MB", "GB")})
 
 

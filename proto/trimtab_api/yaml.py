@@ -47,12 +47,20 @@ _FIRST_EXPONENT = 1e21
 
 
 def parse_yaml(text: str) -> Any:
-    """Plain data from YAML or JSON text. Raises `UserError` that names the place; its file is left to the caller."""
+    """Return plain data from YAML or JSON text.
+
+    Raises:
+        UserError: If the text is not valid; the error names the place, and the caller adds the file.
+    """
     return _parsed(text, lambda loader: loader.get_single_data())
 
 
 def parse_documents(text: str) -> list[Any]:
-    """The plain data of each document of YAML text, empty ones left out. Raises `UserError` as `parse_yaml`."""
+    """Return the plain data of each document of YAML text, without empty ones.
+
+    Raises:
+        UserError: If the text is not valid; the error names the place, and the caller adds the file.
+    """
 
     def read(loader: _CarefulLoader) -> list[Any]:
         found = []
@@ -77,7 +85,7 @@ def _parsed(text: str, read: Callable[[_CarefulLoader], Any]) -> Any:
 
 
 class _CarefulLoader(yaml.SafeLoader):
-    """Reads plain scalars as kubectl does, and refuses what YAML allows and nobody means."""
+    """A loader that reads plain scalars as kubectl does, and refuses what YAML allows and nobody means."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -93,7 +101,7 @@ class _CarefulLoader(yaml.SafeLoader):
             super().scan_to_next_token()
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
-        """The tag of a node that has none: an unquoted scalar is whatever kubectl reads."""
+        """Return the tag of a node that has none: an unquoted scalar is whatever kubectl reads."""
         if kind is yaml.ScalarNode and implicit[0]:
             return _MERGE if value == "<<" else _TAGS.get(type(read_plain(value)), self.DEFAULT_SCALAR_TAG)
         return str(super().resolve(kind, value, (False, False)))  # type: ignore[no-untyped-call]
@@ -127,7 +135,7 @@ class _CarefulLoader(yaml.SafeLoader):
         return node
 
     def _is_within(self, anchor: str) -> bool:
-        """Whether the anchored node is still being read: a collection's end is known when all of it has been."""
+        """Return whether the anchored node is still being read: a collection's end is known once it was read whole."""
         node = self.anchors.get(anchor)
         return isinstance(node, yaml.CollectionNode) and node.end_mark is None
 
@@ -147,7 +155,7 @@ class _CarefulLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_scalar_of(self, node: yaml.ScalarNode) -> Scalar:
-        """The value of a scalar whose tag, its own or an explicit one such as ``!!float``, is of `_TAGS`."""
+        """Return the value of a scalar with a tag of `_TAGS`, its own or an explicit one such as ``!!float``."""
         value = read_plain(node.value)
         if node.tag == _TAGS[float] and isinstance(value, int) and not isinstance(value, bool):
             return value
@@ -179,7 +187,7 @@ _CarefulLoader.yaml_constructors = {
 
 
 def read_plain(text: str) -> Scalar:
-    """The value of an unquoted scalar."""
+    """Return the value of an unquoted scalar."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "0123456789+-.":
@@ -193,12 +201,12 @@ def read_plain(text: str) -> Scalar:
 
 
 def _as_json(number: float) -> int | float:
-    """The number as JSON has it: without a fraction it is a whole number, of the shortest digits that mean it."""
+    """Convert a number as JSON has it: without a fraction it is a whole number, of the fewest digits that mean it."""
     return int(Decimal(repr(number))) if number.is_integer() and abs(number) < _FIRST_EXPONENT else number
 
 
 def _read_whole(digits: str) -> int | None:
-    """An integer of 64 bits in base 2, 8, 10 or 16, as its prefix says; None for what is none."""
+    """Parse an integer of 64 bits in base 2, 8, 10 or 16, as its prefix says; None for what is none."""
     found = _WHOLE.fullmatch(digits) if len(digits) <= _LONGEST_WHOLE else None
     if found is None:
         return None

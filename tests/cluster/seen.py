@@ -15,8 +15,8 @@ class Seen:
     def job(self, namespace, name):
         return self.bench.job(name)
 
-    def child(self, namespace, name):
-        return self.bench.child(name)
+    def batch_job(self, namespace, name):
+        return self.bench.batch_job(name)
 
     def pods(self, namespace, name):
         return self.bench.api.list(PODS, namespace, labelSelector=f"batch.kubernetes.io/job-name={name}")["items"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from trimtab_api.trainingjob import TrainingJob
-from trimtab_operator.children.job import child_job
+from trimtab_operator.children.job import job_manifest
 from trimtab_operator.kube.resources import JOBS, PODS
 from trimtab_operator.main import read_settings
 from workbench import Workbench, eventually
@@ -20,7 +20,7 @@ def pods(namespace):
     settings = read_settings(["--namespace", "trimtab-system", "--netmon-image", "netmon.test/netmon:1"])
     job = TrainingJob.model_validate(resource)
     of = (job, namespace.namespace, resource["metadata"]["uid"])
-    namespace.api.create(JOBS, child_job(*of, 0, {}, settings))
+    namespace.api.create(JOBS, job_manifest(*of, 0, {}, settings))
     return namespace.wait_for_pods("digits")
 
 

@@ -15,7 +15,7 @@ TESTS = [
     "tests/netmon/test_engines.py",
     "tests/netmon/test_interface.py",
     "tests/netmon/test_iperf.py",
-    "tests/netmon/test_tester.py",
+    "tests/netmon/test_bandwidth_prober.py",
     "tests/emulate/test_emulator.py::test_the_loopback_of_a_host_is_up",
     "tests/emulate/test_older_kernels.py",
 ]

@@ -148,7 +148,7 @@ def test_right_after_a_routine_test_nobody_is_measured_out_of_turn_but_soon_agai
                     await coordinator.measure_now("a step took longer")
                 except ProbeDeferredError as error:
                     refusals.append(str(error))
-            assert refusals == ["a routine test has just slowed a link: ask again if it stays slow"]
+            assert refusals == ["a periodic probe has just slowed a link: ask again if it stays slow"]
             num_tests = len(network.tests)
             while True:
                 try:

@@ -79,10 +79,10 @@ def test_latency_is_never_above_the_shortest_recent_echo_nor_below_any_echo(echo
 
 def test_doubt_is_a_link_whose_every_echo_is_slow():
     window = after(steady(0, 5, 0.001))
-    assert not window.is_in_doubt()
+    assert not window.is_suspect()
     for at, one_way, quiet in steady(5, 6.1, 0.025, quiet=False):
         window.add(RoundTrip(at, 2 * one_way, quiet))
-    assert window.is_in_doubt()
+    assert window.is_suspect()
 
 
 def test_a_latency_tells_when_it_was_last_seen():

@@ -101,12 +101,12 @@ async def until(condition):
 
 
 async def measured_now(coordinator):
-    """What is answered to who asks again where a routine test has just slowed a link, as one may on a busy machine."""
+    """Measure now, and ask again while a periodic probe has just slowed a link, as one may on a busy machine."""
     while True:
         try:
             return await coordinator.measure_now("a test asks")
         except ProbeDeferredError as refusal:
-            if "a routine test has just slowed a link" not in str(refusal):
+            if "a periodic probe has just slowed a link" not in str(refusal):
                 raise
             await asyncio.sleep(0.5)
 

@@ -197,7 +197,7 @@ def test_monitors_of_a_service_find_each_other_by_one_name(monkeypatch):
                 echo = Echo(
                     *(worker, 3, listen, addresses, b"key", InterfaceWatch("lo"), Uncounted()),
                     on_round_trip=lambda other, _, worker=worker: taken[worker].add(other),
-                    is_in_doubt=lambda _: False,
+                    is_suspect=lambda _: False,
                     capacity_to=lambda _: 0.0,
                 )
                 for part in (addresses.run(), echo.run()):

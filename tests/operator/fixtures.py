@@ -8,7 +8,7 @@ from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.status import Status
 from trimtab_operator.decisions.decide import decide
-from trimtab_operator.decisions.observed_state import Child, ObservedState
+from trimtab_operator.decisions.observed_state import BatchJob, ObservedState
 from trimtab_operator.decisions.pods import Pod, Problem
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.text import write_time
@@ -55,7 +55,7 @@ def job(
     )
 
 
-def child(**known) -> Child:
+def batch_job(**known) -> BatchJob:
     """A Job that runs."""
     fields = {
         "name": "digits",
@@ -69,7 +69,7 @@ def child(**known) -> Child:
         "is_complete": False,
         "failure": None,
     }
-    return Child(**{**fields, **known})
+    return BatchJob(**{**fields, **known})
 
 
 def pod(worker: int = 0, **known) -> Pod:
@@ -106,7 +106,7 @@ def observed(spec: dict | None = None, status: dict | None = None, **known) -> O
         "generation": 1,
         "is_queued": False,
         "status": Status.model_validate({"observedGeneration": 1, "startTime": ago(60), **(status or {})}),
-        "child": child(),
+        "batch_job": batch_job(),
         "pods": (),
         "stale_pods": (),
         "rank0_status": None,
@@ -125,7 +125,7 @@ def after(**known) -> Status:
 
 def rank0_status(bandwidth: float = 125e6, plan_version: int = 1, **known) -> Rank0Status:
     """What is heard of a job that trains."""
-    return Rank0Status.read(said(bandwidth, plan_version, **known))
+    return Rank0Status.sanitize(said(bandwidth, plan_version, **known))
 
 
 def said(bandwidth: float = 125e6, plan_version: int = 1, **known) -> status_pb2.Status:

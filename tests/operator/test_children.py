@@ -10,7 +10,7 @@ from fixtures import NOW, SETTINGS, UID, job
 from trimtab_api.names import MOST_WORKERS, RESERVED_VARIABLES
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob.load import parse_training_job, read_training_job
-from trimtab_operator.children.job import child_job
+from trimtab_operator.children.job import job_manifest
 from trimtab_operator.children.network_policy import network_policy
 from trimtab_operator.children.pod import pod_template
 from trimtab_operator.children.secret import certificates_in, is_intact, issue_certificates, job_file, secret
@@ -277,7 +277,7 @@ def test_every_volume_that_is_mounted_is_there():
 
 def test_the_job_holds_on_to_the_rules_of_restarting_together():
     labels = {"kueue.x-k8s.io/queue-name": "q", "team": "vision"}
-    built = child_job(job(), "team", UID, 4, labels, SETTINGS)
+    built = job_manifest(job(), "team", UID, 4, labels, SETTINGS)
     assert built["metadata"]["labels"] == {
         "trimtab.dev/job-name": "digits",
         "app.kubernetes.io/managed-by": "trimtab-operator",
@@ -288,7 +288,7 @@ def test_the_job_holds_on_to_the_rules_of_restarting_together():
     assert (spec["backoffLimit"], spec["podReplacementPolicy"]) == (0, "Failed")
     (rule,) = spec["podFailurePolicy"]["rules"]
     assert (rule["action"], rule["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
-    assert built == child_job(job(), "team", UID, 4, labels, SETTINGS)
+    assert built == job_manifest(job(), "team", UID, 4, labels, SETTINGS)
 
 
 LABELLED = {
@@ -299,7 +299,7 @@ LABELLED = {
 
 def test_every_child_and_pod_has_the_jobs_labels_and_annotations_but_those_of_other_programs():
     ours = read_training_job(job(metadata=LABELLED).model_dump(by_alias=True, exclude_unset=True), ignore_unknown=True)
-    built = child_job(ours, "team", UID, 0, LABELLED["labels"], SETTINGS)
+    built = job_manifest(ours, "team", UID, 0, LABELLED["labels"], SETTINGS)
     others = [
         service(ours, "team", UID, 0),
         network_policy(ours, "team", UID, SETTINGS),
@@ -338,7 +338,7 @@ def test_the_templates_own_labels_and_annotations_go_before_the_jobs():
     ],
 )
 def test_suspend_passes_through_and_a_job_with_a_queue_is_born_suspended(suspend, labels, born, by_us):
-    built = child_job(job(suspend=suspend), "team", UID, 0, labels, SETTINGS)
+    built = job_manifest(job(suspend=suspend), "team", UID, 0, labels, SETTINGS)
     assert built["spec"]["suspend"] is born
     assert ("trimtab.dev/suspended" in built["metadata"].get("annotations", {})) is by_us
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fixtures import UID, ago, child, failed_pod, observed, pod, rank0_status
+from fixtures import UID, ago, batch_job, failed_pod, observed, pod, rank0_status
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_operator.decisions.decide import Action, decide
@@ -13,7 +13,7 @@ from trimtab_operator.decisions.policies.restart import RestartBackoff
 from trimtab_operator.rank0.sanitize import Rank0Status
 
 RESTARTS = {"restarts": 1}
-FAILED = child(failure="Job has reached the specified backoff limit")
+FAILED = batch_job(failure="Job has reached the specified backoff limit")
 OUT_OF_MEMORY = failed_pod(1, reason="OOMKilled")
 STALLED = {"progress": Progress(has_trained=True, seconds_without_progress=600.0), "rank0_status": rank0_status()}
 NEVER_TRAINED = {
@@ -23,8 +23,8 @@ NEVER_TRAINED = {
 DISRUPTED = pod(0, phase="Failed", disruption=Problem("Disrupted", "drained"))
 KILLED = failed_pod(1, "a", exit_code=137)
 TERMINATED = failed_pod(1, "a", exit_code=143)
-SUSPENDED = child(is_suspended=True)
-ENDING = child(is_deleting=True)
+SUSPENDED = batch_job(is_suspended=True)
+ENDING = batch_job(is_deleting=True)
 LOST_ANOTHER = replace(
     failed_pod(0, ago(10)), failure=Problem("Error", "worker 0 failed; last it said: CommunicationError: rank 1: gone")
 )
@@ -39,78 +39,90 @@ LATER = Problem("Disrupted", "drained too")
 @pytest.mark.parametrize(
     ("what", "known", "action"),
     [
-        ("a new job gets its Job", {"child": None, "status": {"startTime": None}}, Action.CREATE_CHILD),
-        ("a suspended one too, suspended", {"child": None, "spec": {"suspend": True}}, Action.CREATE_CHILD),
+        ("a new job gets its Job", {"batch_job": None, "status": {"startTime": None}}, Action.CREATE_BATCH_JOB),
+        ("a suspended one too, suspended", {"batch_job": None, "spec": {"suspend": True}}, Action.CREATE_BATCH_JOB),
         ("a job that runs is left alone", {}, Action.NOTHING),
-        ("suspend: the Job is suspended", {"spec": {"suspend": True}}, Action.SUSPEND_CHILD),
-        ("and resumed", {"child": child(is_suspended=True, is_suspended_by_us=True)}, Action.RESUME_CHILD),
+        ("suspend: the Job is suspended", {"spec": {"suspend": True}}, Action.SUSPEND_BATCH_JOB),
+        ("and resumed", {"batch_job": batch_job(is_suspended=True, is_suspended_by_us=True)}, Action.RESUME_BATCH_JOB),
         ("a Job that its queue runs is left to it", {"spec": {"suspend": True}, "is_queued": True}, Action.NOTHING),
-        ("a Job that its queue suspends waits", {"child": child(is_suspended=True), "is_queued": True}, Action.NOTHING),
-        ("and one that somebody else suspends", {"child": child(is_suspended=True)}, Action.NOTHING),
-        ("a Job of an earlier attempt goes", {"status": {"restarts": 1}}, Action.DELETE_CHILD),
-        ("and is waited for", {"status": {"restarts": 1}, "child": child(is_deleting=True)}, Action.NOTHING),
-        ("then the next is made", {"status": {"restarts": 1}, "child": None}, Action.CREATE_CHILD),
-        ("when it is time", {"status": RESTARTS | {"lastRestartTime": ago(0)}, "child": None}, Action.CREATE_CHILD),
-        ("not before", {"status": RESTARTS | {"lastRestartTime": ago(-5)}, "child": None}, Action.NOTHING),
-        ("not while pods of the one before are there", {"child": None, "stale_pods": (pod(1),)}, Action.NOTHING),
+        (
+            "a Job that its queue suspends waits",
+            {"batch_job": batch_job(is_suspended=True), "is_queued": True},
+            Action.NOTHING,
+        ),
+        ("and one that somebody else suspends", {"batch_job": batch_job(is_suspended=True)}, Action.NOTHING),
+        ("a Job of an earlier attempt goes", {"status": {"restarts": 1}}, Action.DELETE_BATCH_JOB),
+        ("and is waited for", {"status": {"restarts": 1}, "batch_job": batch_job(is_deleting=True)}, Action.NOTHING),
+        ("then the next is made", {"status": {"restarts": 1}, "batch_job": None}, Action.CREATE_BATCH_JOB),
+        (
+            "when it is time",
+            {"status": RESTARTS | {"lastRestartTime": ago(0)}, "batch_job": None},
+            Action.CREATE_BATCH_JOB,
+        ),
+        ("not before", {"status": RESTARTS | {"lastRestartTime": ago(-5)}, "batch_job": None}, Action.NOTHING),
+        ("not while pods of the one before are there", {"batch_job": None, "stale_pods": (pod(1),)}, Action.NOTHING),
         (
             "a Job that makes no pod, and nobody says why, is made anew",
             {"missing_pods_seconds": 60.0},
-            Action.RENEW_CHILD,
+            Action.RENEW_BATCH_JOB,
         ),
         (
             "the Job of the attempt before goes first",
-            {"status": RESTARTS, "child": None, "earlier_children": (child(),)},
-            Action.DELETE_CHILD,
+            {"status": RESTARTS, "batch_job": None, "earlier_batch_jobs": (batch_job(),)},
+            Action.DELETE_BATCH_JOB,
         ),
         (
             "its pods may take their time",
-            {"status": RESTARTS, "child": None, "earlier_children": (ENDING,), "stale_pods": (pod(1),)},
+            {"status": RESTARTS, "batch_job": None, "earlier_batch_jobs": (ENDING,), "stale_pods": (pod(1),)},
             Action.NOTHING,
         ),
         (
             "but one that will never end is not waited for",
-            {"status": RESTARTS, "child": None, "earlier_children": (ENDING,)},
-            Action.CREATE_CHILD,
+            {"status": RESTARTS, "batch_job": None, "earlier_batch_jobs": (ENDING,)},
+            Action.CREATE_BATCH_JOB,
         ),
         (
             "a failed job's pods of the attempt before end too",
-            {"status": {"state": "Failed", "restarts": 1}, "child": None, "earlier_children": (child(),)},
-            Action.DELETE_CHILD,
+            {"status": {"state": "Failed", "restarts": 1}, "batch_job": None, "earlier_batch_jobs": (batch_job(),)},
+            Action.DELETE_BATCH_JOB,
         ),
         (
             "while a worker that was lost may yet say why, nothing is decided",
-            {"child": FAILED, "pods": (LOST_ANOTHER, pod(1, node="n"))},
+            {"batch_job": FAILED, "pods": (LOST_ANOTHER, pod(1, node="n"))},
             Action.NOTHING,
         ),
-        ("a Job that is suspended deletes its pods", {"child": SUSPENDED, "pods": (DELETED,)}, Action.NOTHING),
+        ("a Job that is suspended deletes its pods", {"batch_job": SUSPENDED, "pods": (DELETED,)}, Action.NOTHING),
         (
             "and one that has resumed waits for them",
-            {"child": child(started_at=ago(11)), "pods": (DELETED,)},
+            {"batch_job": batch_job(started_at=ago(11)), "pods": (DELETED,)},
             Action.NOTHING,
         ),
         ("not before", {"missing_pods_seconds": 59.0}, Action.NOTHING),
         (
             "nor if it was said why",
-            {"missing_pods_seconds": 600.0, "refusal": Problem("FailedCreate", "")},
+            {"missing_pods_seconds": 600.0, "creation_error": Problem("FailedCreate", "")},
             Action.NOTHING,
         ),
         ("nor if there is a pod", {"missing_pods_seconds": 600.0, "pods": (pod(0),)}, Action.NOTHING),
-        ("or was one", {"missing_pods_seconds": 600.0, "child": child(succeeded=1)}, Action.NOTHING),
+        ("or was one", {"missing_pods_seconds": 600.0, "batch_job": batch_job(succeeded=1)}, Action.NOTHING),
         (
             "nor if it is to have none",
-            {"missing_pods_seconds": 600.0, "child": child(is_suspended=True), "spec": {"suspend": True}},
+            {"missing_pods_seconds": 600.0, "batch_job": batch_job(is_suspended=True), "spec": {"suspend": True}},
             Action.NOTHING,
         ),
-        ("a Job that lost its labels gets them back", {"child": child(has_its_labels=False)}, Action.LABEL_CHILD),
+        (
+            "a Job that lost its labels gets them back",
+            {"batch_job": batch_job(has_its_labels=False)},
+            Action.LABEL_BATCH_JOB,
+        ),
         (
             "but not one that is to go",
-            {"child": child(has_its_labels=False), "status": {"restarts": 1}},
-            Action.DELETE_CHILD,
+            {"batch_job": batch_job(has_its_labels=False), "status": {"restarts": 1}},
+            Action.DELETE_BATCH_JOB,
         ),
         (
             "nor somebody else's",
-            {"child": child(has_its_labels=False, owner_uid="other")},
+            {"batch_job": batch_job(has_its_labels=False, owner_uid="other")},
             Action.NOTHING,
         ),
         (
@@ -130,10 +142,10 @@ LATER = Problem("Disrupted", "drained too")
             {"progress": Progress(seconds_without_progress=1e6), "spec": {"progressDeadlineSeconds": 1}},
             Action.NOTHING,
         ),
-        ("somebody else's Job is not touched", {"child": child(owner_uid="other")}, Action.NOTHING),
-        ("nor if it is finished", {"child": child(owner_uid="other", is_complete=True)}, Action.NOTHING),
-        ("a failed job's pods end", {"status": {"state": "Failed"}}, Action.DELETE_CHILD),
-        ("a finished Job is kept", {"status": {"state": "Failed"}, "child": FAILED}, Action.NOTHING),
+        ("somebody else's Job is not touched", {"batch_job": batch_job(owner_uid="other")}, Action.NOTHING),
+        ("nor if it is finished", {"batch_job": batch_job(owner_uid="other", is_complete=True)}, Action.NOTHING),
+        ("a failed job's pods end", {"status": {"state": "Failed"}}, Action.DELETE_BATCH_JOB),
+        ("a finished Job is kept", {"status": {"state": "Failed"}, "batch_job": FAILED}, Action.NOTHING),
         (
             "until its time is up",
             {"spec": {"ttlSecondsAfterFinished": 9}, "status": {"state": "Succeeded", "completionTime": ago(9)}},
@@ -144,7 +156,7 @@ LATER = Problem("Disrupted", "drained too")
             {
                 "spec": {"ttlSecondsAfterFinished": 9},
                 "status": {"state": "Succeeded", "completionTime": ago(8)},
-                "child": child(is_complete=True),
+                "batch_job": batch_job(is_complete=True),
             },
             Action.NOTHING,
         ),
@@ -158,11 +170,11 @@ def test_one_action_at_a_time(what, known, action):
 @pytest.mark.parametrize(
     ("known", "state", "reason"),
     [
-        ({"child": child(is_complete=True)}, "Succeeded", "Completed"),
-        ({"child": FAILED, "spec": {"restartPolicy": "Never"}}, "Failed", "JobFailed"),
-        ({"child": FAILED, "pods": (OUT_OF_MEMORY,), "spec": {"maxRestarts": 0}}, "Failed", "OOMKilled"),
+        ({"batch_job": batch_job(is_complete=True)}, "Succeeded", "Completed"),
+        ({"batch_job": FAILED, "spec": {"restartPolicy": "Never"}}, "Failed", "JobFailed"),
+        ({"batch_job": FAILED, "pods": (OUT_OF_MEMORY,), "spec": {"maxRestarts": 0}}, "Failed", "OOMKilled"),
         (
-            {"child": child(attempt=3, failure="f"), "status": {"restarts": 3}, "pods": (failed_pod(0),)},
+            {"batch_job": batch_job(attempt=3, failure="f"), "status": {"restarts": 3}, "pods": (failed_pod(0),)},
             "Failed",
             "Error",
         ),
@@ -172,7 +184,7 @@ def test_one_action_at_a_time(what, known, action):
             "Failed",
             "ProgressDeadlineExceeded",
         ),
-        ({"spec": {"activeDeadlineSeconds": 60}, "child": child(is_complete=True)}, "Succeeded", "Completed"),
+        ({"spec": {"activeDeadlineSeconds": 60}, "batch_job": batch_job(is_complete=True)}, "Succeeded", "Completed"),
     ],
 )
 def test_the_end(known, state, reason):
@@ -183,13 +195,13 @@ def test_the_end(known, state, reason):
 @pytest.mark.parametrize(
     ("known", "counts", "message"),
     [
-        ({"child": FAILED, "pods": (failed_pod(0, "b"), failed_pod(1, "a"))}, True, "worker 1 failed"),
-        ({"child": FAILED, "pods": (failed_pod(1), failed_pod(0, "a"))}, True, "worker 0 failed"),
-        ({"child": FAILED, "pods": (failed_pod(0, "a"), KILLED)}, True, "worker 1 failed"),
-        ({"child": FAILED, "pods": (KILLED, failed_pod(2, "a", "OOMKilled", 137))}, True, "worker 2 failed"),
-        ({"child": FAILED, "pods": (failed_pod(0, "Z"), KILLED)}, True, "worker 0 failed"),
-        ({"child": FAILED, "pods": (failed_pod(0, "a"), TERMINATED)}, True, "worker 0 failed"),
-        ({"child": FAILED}, True, "Job has reached the specified backoff limit"),
+        ({"batch_job": FAILED, "pods": (failed_pod(0, "b"), failed_pod(1, "a"))}, True, "worker 1 failed"),
+        ({"batch_job": FAILED, "pods": (failed_pod(1), failed_pod(0, "a"))}, True, "worker 0 failed"),
+        ({"batch_job": FAILED, "pods": (failed_pod(0, "a"), KILLED)}, True, "worker 1 failed"),
+        ({"batch_job": FAILED, "pods": (KILLED, failed_pod(2, "a", "OOMKilled", 137))}, True, "worker 2 failed"),
+        ({"batch_job": FAILED, "pods": (failed_pod(0, "Z"), KILLED)}, True, "worker 0 failed"),
+        ({"batch_job": FAILED, "pods": (failed_pod(0, "a"), TERMINATED)}, True, "worker 0 failed"),
+        ({"batch_job": FAILED}, True, "Job has reached the specified backoff limit"),
         (
             {**STALLED, "spec": {"progressDeadlineSeconds": 600}},
             True,
@@ -207,20 +219,20 @@ def test_the_end(known, state, reason):
             "no first step for 600 s (spec.progressDeadlineSeconds); rank 0 last said: waiting for rank 1 of 2 to join",
         ),
         (
-            {**STALLED, "spec": {"progressDeadlineSeconds": 600}, "child": FAILED, "pods": (failed_pod(1),)},
+            {**STALLED, "spec": {"progressDeadlineSeconds": 600}, "batch_job": FAILED, "pods": (failed_pod(1),)},
             True,
             "worker 1 failed",
         ),
         ({"pods": (DISRUPTED,)}, False, "drained"),
-        ({"pods": (DISRUPTED, failed_pod(1, "a")), "child": FAILED}, False, "drained"),
+        ({"pods": (DISRUPTED, failed_pod(1, "a")), "batch_job": FAILED}, False, "drained"),
         ({"pods": (DISRUPTED,), "spec": {"restartPolicy": "Never"}}, False, "drained"),
         (
-            {"pods": (LOST_ANOTHER, CUT_OFF), "child": FAILED},
+            {"pods": (LOST_ANOTHER, CUT_OFF), "batch_job": FAILED},
             False,
             "worker 1 was lost with node n, which is gone or cannot be reached",
         ),
         (
-            {"pods": (failed_pod(0, "a"), CUT_OFF), "child": FAILED, "spec": {"maxRestarts": 0}},
+            {"pods": (failed_pod(0, "a"), CUT_OFF), "batch_job": FAILED, "spec": {"maxRestarts": 0}},
             False,
             "worker 1 was lost with node n, which is gone or cannot be reached",
         ),
@@ -231,49 +243,53 @@ def test_the_end(known, state, reason):
         ),
         ({"pods": (pod(0), DELETED)}, False, "the pod of worker 1 was deleted before it ended, by whom is unknown"),
         (
-            {"pods": (LOST_ANOTHER, DELETED), "child": FAILED, "spec": {"maxRestarts": 0}},
+            {"pods": (LOST_ANOTHER, DELETED), "batch_job": FAILED, "spec": {"maxRestarts": 0}},
             False,
             "the pod of worker 1 was deleted before it ended, by whom is unknown",
         ),
         (
-            {"pods": (LOST_ANOTHER, replace(DELETED, **KILLED_BY_SIGTERM)), "child": FAILED},
+            {"pods": (LOST_ANOTHER, replace(DELETED, **KILLED_BY_SIGTERM)), "batch_job": FAILED},
             False,
             "the pod of worker 1 was deleted before it ended, by whom is unknown",
         ),
-        ({"pods": (failed_pod(0, ago(10)), DELETED), "child": FAILED}, True, "worker 0 failed"),
+        ({"pods": (failed_pod(0, ago(10)), DELETED), "batch_job": FAILED}, True, "worker 0 failed"),
         (
-            {"pods": (SAME_SECOND, replace(DELETED, **KILLED_BY_SIGTERM)), "child": FAILED},
+            {"pods": (SAME_SECOND, replace(DELETED, **KILLED_BY_SIGTERM)), "batch_job": FAILED},
             False,
             "the pod of worker 1 was deleted before it ended, by whom is unknown",
         ),
         (
-            {"pods": (replace(LOST_ANOTHER, failed_at=ago(61)), DELETED), "child": FAILED},
+            {"pods": (replace(LOST_ANOTHER, failed_at=ago(61)), DELETED), "batch_job": FAILED},
             True,
             LOST_ANOTHER.failure.message,
         ),
         (
-            {"pods": (LOST_ANOTHER, replace(failed_pod(1, ago(12)), deleted_at=ago(11))), "child": FAILED},
+            {"pods": (LOST_ANOTHER, replace(failed_pod(1, ago(12)), deleted_at=ago(11))), "batch_job": FAILED},
             True,
             "worker 1 failed",
         ),
-        ({**NEVER_TRAINED, "pods": (LOST_ANOTHER, pod(1, phase="Pending")), "child": FAILED}, False, NOT_STARTED),
-        ({**NEVER_TRAINED, "pods": (LOST_ANOTHER,), "child": FAILED, "spec": {"maxRestarts": 0}}, False, NOT_STARTED),
-        ({**NEVER_TRAINED, "pods": (failed_pod(0, ago(9)),), "child": FAILED}, True, "worker 0 failed"),
+        ({**NEVER_TRAINED, "pods": (LOST_ANOTHER, pod(1, phase="Pending")), "batch_job": FAILED}, False, NOT_STARTED),
         (
-            {**NEVER_TRAINED, "pods": (LOST_ANOTHER,), "child": FAILED, "status": {"workers": {"ready": 2}}},
+            {**NEVER_TRAINED, "pods": (LOST_ANOTHER,), "batch_job": FAILED, "spec": {"maxRestarts": 0}},
+            False,
+            NOT_STARTED,
+        ),
+        ({**NEVER_TRAINED, "pods": (failed_pod(0, ago(9)),), "batch_job": FAILED}, True, "worker 0 failed"),
+        (
+            {**NEVER_TRAINED, "pods": (LOST_ANOTHER,), "batch_job": FAILED, "status": {"workers": {"ready": 2}}},
             True,
             LOST_ANOTHER.failure.message,
         ),
-        ({"pods": (LOST_ANOTHER, failed_pod(1, ago(11))), "child": FAILED}, True, "worker 1 failed"),
+        ({"pods": (LOST_ANOTHER, failed_pod(1, ago(11))), "batch_job": FAILED}, True, "worker 1 failed"),
         (
-            {"pods": (replace(LOST_ANOTHER, failed_at=ago(61)), pod(1, node="n")), "child": FAILED},
+            {"pods": (replace(LOST_ANOTHER, failed_at=ago(61)), pod(1, node="n")), "batch_job": FAILED},
             True,
             LOST_ANOTHER.failure.message,
         ),
-        ({"pods": (replace(CUT_OFF, phase="Failed"),), "child": FAILED}, True, FAILED.failure),
+        ({"pods": (replace(CUT_OFF, phase="Failed"),), "batch_job": FAILED}, True, FAILED.failure),
         ({"pods": (replace(DISRUPTED, worker=1, disruption=LATER), DISRUPTED)}, False, "drained"),
         (
-            {"child": child(attempt=4, failure="f"), "status": {"restarts": 4, "disruptions": 2}},
+            {"batch_job": batch_job(attempt=4, failure="f"), "status": {"restarts": 4, "disruptions": 2}},
             True,
             "f",
         ),
@@ -287,7 +303,7 @@ def test_all_ranks_restart_together(known, counts, message):
 
 def test_a_pod_deleted_in_the_second_of_a_failure_may_be_on_a_node_that_is_about_to_be_lost():
     """The Job controller deletes the pods of a failed Job within that second too."""
-    decision = decide(observed(pods=(SAME_SECOND, DELETED), child=FAILED))
+    decision = decide(observed(pods=(SAME_SECOND, DELETED), batch_job=FAILED))
     assert (decision.awaits_cause, decision.restart) == (True, None)
 
 
@@ -313,21 +329,21 @@ def test_restarts_that_follow_each_other_fast_wait(in_a_row, last, began, backof
         "lastRestartTime": None if last is None else ago(last),
         "startTime": None if began is None else ago(began),
     }
-    lost = observed(status=status, child=child(attempt=900, failure="f"), pods=(DISRUPTED,))
+    lost = observed(status=status, batch_job=batch_job(attempt=900, failure="f"), pods=(DISRUPTED,))
     assert decide(lost).backoff == backoff
 
 
 @pytest.mark.parametrize(("deadline", "seconds"), [(None, 5), (61, 1), (3600, 5)])
 def test_while_a_restart_waits_the_deadline_does_not(deadline, seconds):
     spec = {} if deadline is None else {"activeDeadlineSeconds": deadline}
-    waiting = observed(spec=spec, status=RESTARTS | {"lastRestartTime": ago(-5)}, child=None)
+    waiting = observed(spec=spec, status=RESTARTS | {"lastRestartTime": ago(-5)}, batch_job=None)
     assert decide(waiting).requeue_after_seconds == seconds
 
 
 def test_pods_of_an_attempt_that_is_over_are_told_and_looked_at_again_in_time():
     blocked = {"type": "Ready", "status": "False", "reason": "Blocked", "lastTransitionTime": ago(600)}
     status = {"conditions": [blocked | {"observedGeneration": 1}]}
-    known = {"child": None, "stale_pods": (pod(1), pod(0)), "status": status}
+    known = {"batch_job": None, "stale_pods": (pod(1), pod(0)), "status": status}
     decision = decide(observed(**known, spec={"activeDeadlineSeconds": 65}))
     assert decision.blocking_reason.startswith(
         "waits for pods of an earlier attempt to end (worker 0, 1); if they never do: "
@@ -338,7 +354,7 @@ def test_pods_of_an_attempt_that_is_over_are_told_and_looked_at_again_in_time():
 
 def test_a_clock_that_was_ahead_stops_nothing():
     an_hour_ahead = {"startTime": ago(-3600), "lastRestartTime": ago(-3600), "restarts": 1}
-    waits = decide(observed(child=None, status=an_hour_ahead))
+    waits = decide(observed(batch_job=None, status=an_hour_ahead))
     assert (waits.action, waits.requeue_after_seconds) == (Action.NOTHING, 300.0)
     runs = decide(observed(spec={"activeDeadlineSeconds": 60}, status={"startTime": ago(-3600)}))
     assert runs.requeue_after_seconds == 60
@@ -352,8 +368,8 @@ def test_what_has_been_in_the_way_for_long_is_looked_for_seldom():
     ready = {"type": "Ready", "status": "False", "reason": "Blocked", "observedGeneration": 1}
     for since, seconds in ((5, 1.0), (100, 10.0), (3600, 30.0)):
         status = {"conditions": [{**ready, "lastTransitionTime": ago(since)}]}
-        assert decide(observed(child=child(owner_uid="other"), status=status)).requeue_after_seconds == seconds
-    assert decide(observed(child=child(owner_uid="other"))).requeue_after_seconds == 1.0
+        assert decide(observed(batch_job=batch_job(owner_uid="other"), status=status)).requeue_after_seconds == seconds
+    assert decide(observed(batch_job=batch_job(owner_uid="other"))).requeue_after_seconds == 1.0
 
 
 def test_a_deadline_is_looked_at_again_in_time():
@@ -362,11 +378,11 @@ def test_a_deadline_is_looked_at_again_in_time():
 
 def test_time_spent_suspended_has_no_deadline():
     known = {"spec": {"activeDeadlineSeconds": 1, "suspend": True}, "status": {"startTime": None}}
-    assert decide(observed(**known, child=child(is_suspended=True))).terminal_state is None
+    assert decide(observed(**known, batch_job=batch_job(is_suspended=True))).terminal_state is None
 
 
 children = st.none() | st.builds(
-    child,
+    batch_job,
     owner_uid=st.sampled_from([UID, "other"]),
     attempt=st.integers(0, 3),
     has_its_labels=st.booleans(),
@@ -398,19 +414,19 @@ def test_whatever_is_seen_nobody_elses_job_is_touched_and_ends_are_final(
     observation = observed(
         spec={key: value for key, value in spec.items() if value is not None},
         status={"state": state, "restarts": restarts, "completionTime": ago(1)},
-        child=seen,
+        batch_job=seen,
         pods=tuple(pods),
         is_queued=queued,
     )
     decision = decide(observation)
     if seen is not None and seen.owner_uid != UID:
         assert decision.action in (Action.NOTHING, Action.DELETE_JOB)
-    if decision.action is Action.CREATE_CHILD:
+    if decision.action is Action.CREATE_BATCH_JOB:
         assert seen is None
     if state in ("Succeeded", "Failed"):
         assert decision.terminal_state is None
         assert decision.restart is None
-        assert decision.action in (Action.NOTHING, Action.DELETE_CHILD, Action.DELETE_JOB)
+        assert decision.action in (Action.NOTHING, Action.DELETE_BATCH_JOB, Action.DELETE_JOB)
     if decision.restart is not None or decision.terminal_state is not None:
         assert decision.action is Action.NOTHING, "what came to pass is written before anything is done"
     if decision.restart is not None and decision.restart.counts_toward_max_restarts:

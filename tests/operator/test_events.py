@@ -1,7 +1,7 @@
 """The events that tell of what changed in a status."""
 
 import pytest
-from fixtures import STUCK, after, ago, child, failed_pod, rank0_status
+from fixtures import STUCK, after, ago, batch_job, failed_pod, rank0_status
 from trimtab_operator.kube.events import events, manifest
 
 
@@ -12,26 +12,30 @@ def told(before, known):
 @pytest.mark.parametrize(
     ("before", "known", "reasons"),
     [
-        ({"child": None}, {"child": child(ready=2)}, [("Normal", "Running")]),
-        ({"child": child(ready=2)}, {"child": child(ready=2)}, []),
-        ({"child": child(ready=2)}, {"child": child(is_complete=True)}, [("Normal", "Succeeded")]),
+        ({"batch_job": None}, {"batch_job": batch_job(ready=2)}, [("Normal", "Running")]),
+        ({"batch_job": batch_job(ready=2)}, {"batch_job": batch_job(ready=2)}, []),
+        ({"batch_job": batch_job(ready=2)}, {"batch_job": batch_job(is_complete=True)}, [("Normal", "Succeeded")]),
         (
-            {"child": child(ready=2)},
-            {"child": child(failure="f"), "pods": (failed_pod(0),)},
+            {"batch_job": batch_job(ready=2)},
+            {"batch_job": batch_job(failure="f"), "pods": (failed_pod(0),)},
             [("Warning", "Restarting")],
         ),
         (
-            {"child": child(ready=2)},
-            {"child": child(failure="f"), "spec": {"restartPolicy": "Never"}, "pods": (failed_pod(0),)},
+            {"batch_job": batch_job(ready=2)},
+            {"batch_job": batch_job(failure="f"), "spec": {"restartPolicy": "Never"}, "pods": (failed_pod(0),)},
             [("Warning", "Error")],
         ),
         (
-            {"child": child(ready=2)},
-            {"child": child(ready=2), "rank0_status": rank0_status()},
+            {"batch_job": batch_job(ready=2)},
+            {"batch_job": batch_job(ready=2), "rank0_status": rank0_status()},
             [("Normal", "PlanChanged")],
         ),
-        ({"child": child()}, {"child": child(), "pods": (STUCK,)}, [("Warning", "ImagePullBackOff")]),
-        ({"child": child()}, {"child": child(is_suspended=True), "spec": {"suspend": True}}, [("Normal", "Suspended")]),
+        ({"batch_job": batch_job()}, {"batch_job": batch_job(), "pods": (STUCK,)}, [("Warning", "ImagePullBackOff")]),
+        (
+            {"batch_job": batch_job()},
+            {"batch_job": batch_job(is_suspended=True), "spec": {"suspend": True}},
+            [("Normal", "Suspended")],
+        ),
     ],
 )
 def test_events_tell_what_changed(before, known, reasons):
@@ -40,14 +44,14 @@ def test_events_tell_what_changed(before, known, reasons):
 
 
 def test_the_plan_that_training_starts_with_is_shown_and_is_no_change():
-    starts = after(child=child(ready=2), rank0_status=rank0_status(plan_version=0))
+    starts = after(batch_job=batch_job(ready=2), rank0_status=rank0_status(plan_version=0))
     assert starts.plan.version == 0
-    assert list(events(after(child=child(ready=2)), starts)) == []
-    decided = after(child=child(ready=2), rank0_status=rank0_status(), status=starts.model_dump(by_alias=True))
+    assert list(events(after(batch_job=batch_job(ready=2)), starts)) == []
+    decided = after(batch_job=batch_job(ready=2), rank0_status=rank0_status(), status=starts.model_dump(by_alias=True))
     assert [each.reason for each in events(starts, decided)] == ["PlanChanged"]
 
 
 def test_an_event_that_is_told_twice_has_one_name_and_another_restart_another():
-    (event,) = events(after(child=child(ready=2)), after(child=child(is_complete=True)))
+    (event,) = events(after(batch_job=batch_job(ready=2)), after(batch_job=batch_job(is_complete=True)))
     names = [manifest(event, "team", "digits", "uid", ago(0), sequel)["metadata"]["name"] for sequel in ("0", "0", "1")]
     assert names[0] == names[1] != names[2]

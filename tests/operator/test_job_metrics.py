@@ -91,8 +91,8 @@ def test_with_more_jobs_than_asked_for_none_has_series_of_its_own():
 
 
 def test_a_gain_that_cannot_be_true_is_as_if_it_had_not_been_said():
-    assert Rank0Status.read(said(gain=7.0)).gain is None
-    assert Rank0Status.read(status_pb2.Status(gain=0.5)).gain is None, "without a plan nothing is exchanged"
+    assert Rank0Status.sanitize(said(gain=7.0)).gain is None
+    assert Rank0Status.sanitize(status_pb2.Status(gain=0.5)).gain is None, "without a plan nothing is exchanged"
 
 
 def value(counter, **labels):

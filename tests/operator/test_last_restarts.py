@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fixtures import after, child, failed_pod, pod
+from fixtures import after, batch_job, failed_pod, pod
 from trimtab_operator.decisions.pods import Problem
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.rank0.sanitize import Rank0Status
@@ -20,7 +20,7 @@ EVICTED = pod(1, phase="Failed", disruption=Problem("Disrupted", "worker 1 was t
 def test_evictions_for_want_of_memory_count_after_three_in_a_row():
     counts, status = [], {}
     for _ in range(5):
-        written = after(pods=(EVICTED,), status=status, child=child(attempt=status.get("restarts", 0)))
+        written = after(pods=(EVICTED,), status=status, batch_job=batch_job(attempt=status.get("restarts", 0)))
         status = written.model_dump(by_alias=True, mode="json", exclude_none=True)
         counts.append(written.restarts - written.disruptions)
     assert counts == [0, 0, 0, 1, 2]
@@ -29,13 +29,13 @@ def test_evictions_for_want_of_memory_count_after_three_in_a_row():
 
 def test_another_cause_ends_a_row_of_evictions():
     status = {"restarts": 3, "disruptions": 3, "memoryEvictionsInARow": 3}
-    written = after(pods=(DISRUPTED,), status=status, child=child(attempt=3))
+    written = after(pods=(DISRUPTED,), status=status, batch_job=batch_job(attempt=3))
     assert (written.disruptions, written.memory_evictions_in_a_row) == (4, 0)
 
 
 def test_an_eviction_that_counts_is_a_failure_where_nothing_may_restart():
     status = {"restarts": 3, "disruptions": 3, "memoryEvictionsInARow": 3}
-    written = after(pods=(EVICTED,), status=status, child=child(attempt=3), spec={"restartPolicy": "Never"})
+    written = after(pods=(EVICTED,), status=status, batch_job=batch_job(attempt=3), spec={"restartPolicy": "Never"})
     assert written.state == "Failed"
 
 
@@ -47,7 +47,7 @@ def test_restarts_that_never_reach_a_step_end():
     for attempt in range(3):
         written = after(
             pods=(NO_STEP,),
-            child=child(attempt=attempt, failure="f"),
+            batch_job=batch_job(attempt=attempt, failure="f"),
             progress=Progress(),
             status=status,
             spec={"maxRestarts": 100},
@@ -73,7 +73,7 @@ def test_restarts_that_never_reach_a_step_end():
 )
 def test_other_restarts_go_on(what, known, num):
     status = {"restarts": 5, "disruptions": 3, "restartsWithoutStep": 1, **known.pop("status", {})}
-    ended = {"child": child(attempt=5, failure="f"), "progress": Progress(), "status": status, **known}
+    ended = {"batch_job": batch_job(attempt=5, failure="f"), "progress": Progress(), "status": status, **known}
     written = after(**ended, spec={"maxRestarts": 100})
     assert (written.state, written.restarts_without_step) == ("Restarting", num), what
 
@@ -81,12 +81,12 @@ def test_other_restarts_go_on(what, known, num):
 def test_a_restart_that_waits_for_its_first_step_in_vain_has_reached_none():
     status = {"restarts": 2, "restartsWithoutStep": 1}
     limits = {"progressDeadlineSeconds": 600, "maxRestarts": 100}
-    written = after(**WAITS_FOR_ITS_FIRST_STEP, status=status, child=child(attempt=2), spec=limits)
+    written = after(**WAITS_FOR_ITS_FIRST_STEP, status=status, batch_job=batch_job(attempt=2), spec=limits)
     assert (written.state, written.condition("Failed").reason) == ("Failed", "RestartsReachNoStep")
 
 
 def test_disruptions_end_at_max_disruptions():
     status = {"restarts": 2, "disruptions": 2}
-    written = after(pods=(DISRUPTED,), status=status, child=child(attempt=2), spec={"maxDisruptions": 2})
+    written = after(pods=(DISRUPTED,), status=status, batch_job=batch_job(attempt=2), spec={"maxDisruptions": 2})
     assert (written.state, written.condition("Failed").reason) == ("Failed", "TooManyDisruptions")
     assert "the most that spec.maxDisruptions allows" in written.message

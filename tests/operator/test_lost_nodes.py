@@ -6,7 +6,7 @@ import pytest
 from fixtures import NOW, SETTINGS, UID, ago, job
 from kit.silent_training import SilentTraining
 from trimtab_api.names import MOST_WORKERS, attempt_name, possible_jobs, worker_host
-from trimtab_operator.children.job import child_job
+from trimtab_operator.children.job import job_manifest
 from trimtab_operator.decisions.decide import Action, decide
 from trimtab_operator.decisions.pod_creation_errors import PodCreationErrors
 from trimtab_operator.decisions.pods import Pod
@@ -37,14 +37,14 @@ class Cluster:
     def list(self, resource, namespace, **query):
         return {"items": self.pod_list if resource is PODS else []}
 
-    def child(self, namespace, name):
+    def batch_job(self, namespace, name):
         return self.jobs.get(name)
 
     def pods(self, namespace, name):
         return [each for each in self.pod_list if each["metadata"]["ownerReferences"][0]["name"] == name]
 
     def make_job(self, attempt, name=None, deleted=False, conditions=()):
-        made = child_job(job(), "team", UID, attempt, {}, SETTINGS)
+        made = job_manifest(job(), "team", UID, attempt, {}, SETTINGS)
         name = name or made["metadata"]["name"]
         metadata = {**made["metadata"], "name": name, "uid": f"uid of {name}"}
         metadata |= {"deletionTimestamp": ago(5)} if deleted else {}
@@ -106,20 +106,20 @@ def test_the_next_attempt_waits_for_pods_that_can_end_and_for_no_others(cluster)
     cluster.nodes = {"near": READY, "far": UNKNOWN}
     assert cluster.decide(restarts=1).action is Action.NOTHING
     del cluster.pod_list[0]
-    assert cluster.decide(restarts=1).action is Action.CREATE_CHILD
+    assert cluster.decide(restarts=1).action is Action.CREATE_BATCH_JOB
 
 
 def test_the_job_of_the_attempt_before_is_deleted_under_its_own_name(cluster):
     cluster.make_job(1)
     decision = cluster.decide(restarts=2)
-    assert (decision.action, decision.child.name) == (Action.DELETE_CHILD, "digits-r1")
+    assert (decision.action, decision.batch_job.name) == (Action.DELETE_BATCH_JOB, "digits-r1")
 
 
 def test_a_job_that_an_earlier_operator_named_after_the_training_job_is_known_by_its_attempt(cluster):
     cluster.make_job(2, name="digits")
     assert cluster.decide(restarts=2).action is Action.NOTHING
     decision = cluster.decide(restarts=3)
-    assert (decision.action, decision.child.name) == (Action.DELETE_CHILD, "digits")
+    assert (decision.action, decision.batch_job.name) == (Action.DELETE_BATCH_JOB, "digits")
 
 
 def test_names_of_attempts_differ_and_the_longest_are_host_names():

@@ -11,7 +11,7 @@ import pytest
 from fixtures import NOW, SETTINGS, UID, ago, job, rank0_status
 from kit.silent_training import SilentTraining
 from kubernetes.client import ApiClient, Configuration
-from trimtab_operator.children.job import child_job
+from trimtab_operator.children.job import job_manifest
 from trimtab_operator.children.secret import secret
 from trimtab_operator.decisions.policies.timers import SPREAD
 from trimtab_operator.kube.api import Api, RefusedError, Unreachable
@@ -129,8 +129,8 @@ class Ended:
             "status": self.server.status or {"observedGeneration": 1, "state": "Running", "startTime": ago(60)}
         }
 
-    def child(self, namespace, name):
-        manifest = child_job(job(), "team", UID, 0, {}, SETTINGS)
+    def batch_job(self, namespace, name):
+        manifest = job_manifest(job(), "team", UID, 0, {}, SETTINGS)
         complete = {"type": "Complete", "status": "True"}
         return {
             "metadata": {**manifest["metadata"], "uid": "child-uid"},
@@ -159,8 +159,8 @@ class Suspended(Ended):
         resource["spec"]["suspend"] = True
         return resource
 
-    def child(self, namespace, name):
-        return super().child(namespace, name) | {"status": {"active": 2, "startTime": ago(60)}}
+    def batch_job(self, namespace, name):
+        return super().batch_job(namespace, name) | {"status": {"active": 2, "startTime": ago(60)}}
 
 
 class Restarting(Suspended):
@@ -175,15 +175,15 @@ class Restarting(Suspended):
 class New(Ended):
     """What they have seen of a job that has no Job."""
 
-    def child(self, namespace, name):
+    def batch_job(self, namespace, name):
         return None
 
 
 class Running(Ended):
     """What they have seen of a job that runs."""
 
-    def child(self, namespace, name):
-        return super().child(namespace, name) | {"status": {"active": 2, "ready": 2, "startTime": ago(60)}}
+    def batch_job(self, namespace, name):
+        return super().batch_job(namespace, name) | {"status": {"active": 2, "ready": 2, "startTime": ago(60)}}
 
 
 class Says(SilentTraining):
@@ -319,8 +319,8 @@ def test_a_job_that_has_ended_has_ended_whatever_is_in_the_way_of_a_repair(serve
 class EditedAndRunning(Edited):
     """What they have seen of a job that runs, after somebody has edited its spec."""
 
-    def child(self, namespace, name):
-        return super().child(namespace, name) | {"status": {"active": 2, "ready": 2, "startTime": ago(60)}}
+    def batch_job(self, namespace, name):
+        return super().batch_job(namespace, name) | {"status": {"active": 2, "ready": 2, "startTime": ago(60)}}
 
 
 def test_a_secret_that_somebody_replaced_is_told_with_its_remedy(serve):

@@ -1,1 +1,1 @@
-"""Which rank measures which link, when, and what the links are taken to be like."""
+"""Coordination of tests: which rank measures which link, when, and the resulting estimates."""

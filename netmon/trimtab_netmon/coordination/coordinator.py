@@ -1,6 +1,7 @@
-"""Worker 0's part of monitoring: when links are tested, when the workers' tables are merged, and who waits for it.
+"""Worker 0's coordination of monitoring: it schedules tests, merges the workers' tables and publishes.
 
-A routine test measures one link in turn. A round measures every host sending and receiving, when something changed.
+A periodic probe measures one link in turn. A round (full sweep) measures every host sending and receiving, when
+something changed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ RETRY = 0.5
 ABSENT_AFTER = 5.0
 #: Most seconds that the first bandwidth tests wait for the first latencies.
 FIRST_ECHOES = 5.0
-#: Seconds for which slow exchanges are blamed on the routine test that has just ended; at most half the interval.
+#: Seconds for which slow exchanges are blamed on the periodic probe that has just ended; at most half the interval.
 JUST_TESTED = 2.0
 #: Least seconds between two merges of the workers' tables; more where merging would take over a quarter of the time.
 PUBLISH_INTERVAL = 0.1
@@ -53,7 +54,7 @@ class ShuttingDownError(Exception):
 
 
 class Coordinator:
-    """Starts tests and rounds, and merges and publishes, as what workers report and callers ask for require."""
+    """The schedule of tests and rounds, by the reports of workers and the requests of callers."""
 
     def __init__(
         self, settings: Settings, peers: Peers, published: Broadcast[netmon_pb2.NetworkState], metrics: Metrics
@@ -76,9 +77,9 @@ class Coordinator:
         self._routine_ended_at = float("-inf")
         self._latency_at_round = 0.0
         self._wanted: asyncio.Future[RoundOutcome] | None = None
-        """What callers of `measure_now` wait for; None when no round is under way or about to be."""
+        """The future that callers of `measure_now` wait for; None when no round is under way or about to be."""
         self._deferred_sweep_reason = ""
-        """Why a round is due that the budget does not allow yet; empty when none is."""
+        """The reason for a round that the budget does not allow yet; empty when none is due."""
         self._wake = asyncio.Event()
         self._has_news = asyncio.Event()
         self._absent: dict[int, tuple[float, str]] = {}
@@ -87,11 +88,12 @@ class Coordinator:
     async def measure_now(self, reason: str) -> netmon_pb2.NetworkState:
         """Run a round, or join the one under way; the answer lists the links that it measured.
 
-        Raises `ProbeDeferredError` if the budget is spent, and right after a routine test, whose traffic may be all
-        that the caller has noticed.
+        Raises:
+            ProbeDeferredError: If the budget is spent, or a periodic probe has just ended, whose traffic may be all
+                that the caller has noticed.
         """
         if self._wanted is None and time.monotonic() < self._routine_ended_at + self._calm:
-            raise ProbeDeferredError("a routine test has just slowed a link: ask again if it stays slow")
+            raise ProbeDeferredError("a periodic probe has just slowed a link: ask again if it stays slow")
         done = await asyncio.shield(self._request_sweep(reason))
         return converters.with_round(self._publisher.last, done.measured, done.not_measured)
 
@@ -101,7 +103,7 @@ class Coordinator:
                 raise ProbeDeferredError(
                     "the probe budget is spent; the last measurements stand until it has recovered"
                 )
-            log.info("measuring every worker: %s", reason)
+            log.info("full sweep of all workers: %s", reason)
             self._metrics.rounds.inc()
             self._wanted = asyncio.get_running_loop().create_future()
             self._wake.set()
@@ -116,10 +118,10 @@ class Coordinator:
             if not self._deferred_sweep_reason:
                 log.warning("%s", error)
             self._deferred_sweep_reason = reason
-            self._has_news.set()  # doubted measurements are stale while no test can follow
+            self._has_news.set()  # suspect measurements are stale while no test can follow
 
     def debug_state(self) -> DebugState:
-        """What is about to be tested, and what it may cost; it changes nothing."""
+        """Return what is about to be tested, and what it may cost; nothing changes."""
         return DebugState(
             is_round_wanted=self._wanted is not None,
             num_links_tested=self._records.num_tested,
@@ -147,13 +149,13 @@ class Coordinator:
     # What workers report ---------------------------------------------------------------------------------------------
 
     async def _follow(self, worker: int) -> None:
-        """Follow one worker's table of the links that start there, and what it says that it receives."""
+        """Follow one worker's table of the links that start there, and its report of received traffic."""
         while True:
             try:
                 async for table in self._peers.peer(worker).WatchLinks(netmon_pb2.WatchLinksRequest()):
                     now = time.monotonic()
                     self._absent.pop(worker, None)
-                    self._links.keep_table(worker, converters.links_from_proto(table, worker, self._num_workers), now)
+                    self._links.store_table(worker, converters.links_from_proto(table, worker, self._num_workers), now)
                     rate = converters.magnitude(table.received_bytes_per_second)
                     if self._receive_rates.flag_stale(worker, rate, self._links.states, now):
                         self._request_sweep_when_budget_allows(
@@ -167,7 +169,7 @@ class Coordinator:
 
     @property
     def _problem(self) -> str:
-        """Why nothing new is measured, in one sentence; empty while tests succeed."""
+        """Return why nothing new is measured, in one sentence; empty while tests succeed."""
         latest = time.monotonic() - ABSENT_AFTER  # one that only restarts wakes no reader
         for worker, (since, why) in self._absent.items():
             if since < latest:
@@ -189,9 +191,7 @@ class Coordinator:
         """Merge all tables and results; publish if the summary has changed, or if a state is due."""
         now, before = time.monotonic(), self._links.summary
         self._publisher.has_unpublished |= self._links.merge(now, is_affordable=not self._deferred_sweep_reason)
-        is_news = self._links.summary.says_other_than(before) or bool(self._problem) != bool(
-            self._publisher.last.problem
-        )
+        is_news = self._links.summary.differs_from(before) or bool(self._problem) != bool(self._publisher.last.problem)
         if is_news or self._publisher.is_due(now):
             self._publisher.publish(self._links, self._problem)
         self._react_to_latency()
@@ -207,7 +207,7 @@ class Coordinator:
     # When links are tested -------------------------------------------------------------------------------------------
 
     async def _follow_probe_schedule(self) -> None:
-        """Run a round at the start and whenever one is wanted, and a routine test whenever an interval has passed."""
+        """Run a round at the start and on request, and a periodic probe whenever an interval has passed."""
         await self._wait_for_latencies()
         self._request_sweep("nothing is known yet")
         tested_at = time.monotonic()
@@ -220,12 +220,12 @@ class Coordinator:
                 if not (self._deferred_sweep_reason and self._budget.allows_sweep(now)):
                     if now - tested_at >= self._interval.seconds:
                         tested_at = now
-                        await self._routine()
+                        await self._run_periodic_probe()
                     continue
                 self._request_sweep(self._deferred_sweep_reason)
             self._wake.clear()
             self._deferred_sweep_reason = ""
-            await self._round()
+            await self._run_sweep()
 
     async def _wait_for_latencies(self) -> None:
         """Wait for the first latencies, before tests fill the links; with a limit, since a peer may be missing."""
@@ -233,7 +233,7 @@ class Coordinator:
         while time.monotonic() < deadline and not all(link.latency.is_fresh for link in self._links.states.values()):
             await asyncio.sleep(0.05)
 
-    async def _round(self) -> None:
+    async def _run_sweep(self) -> None:
         """Test every host once sending and once receiving; repeat what failed."""
         current = ProbeRound(self._num_workers, self._records, time.monotonic())
         while not current.is_over(remaining := current.remaining(self._is_testable)):
@@ -253,7 +253,7 @@ class Coordinator:
         if wanted is not None and not wanted.done():
             wanted.set_result(current.outcome())
 
-    async def _routine(self) -> None:
+    async def _run_periodic_probe(self) -> None:
         """Test the next link in turn, if the budget allows."""
         pair = self._records.next_periodic(self._is_testable)
         if pair is None:
@@ -267,7 +267,7 @@ class Coordinator:
                 self._interval.confirm()
 
     def _is_testable(self, pair: Pair) -> bool:
-        """Whether a test may succeed; testing a host that does not answer would only delay others."""
+        """Return whether a test may succeed; testing a host that does not answer would only delay others."""
         return not self._links.states[pair].is_unreachable and self._records.may_be_tested(pair, time.monotonic())
 
     def _on_test_end(self, has_changed: bool) -> None:

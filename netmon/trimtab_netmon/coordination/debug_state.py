@@ -1,4 +1,4 @@
-"""What the coordinator is about to do, to look at: for tests, and for people who ask why a link is not tested."""
+"""A view of the coordinator's plans, for tests and for people who ask why a link is not tested."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DebugState:
-    """A copy, as of one moment."""
+    """A copy of the coordinator's state at one moment."""
 
     is_round_wanted: bool
-    """Whether a round is under way, or about to be."""
+    """True if a round is under way, or about to be."""
     num_links_tested: int
     """Links that a test has succeeded on."""
     interval_seconds: float
-    """Between two routine tests, at present."""
+    """Seconds between two periodic probes, at present."""
     missing_from_budget: tuple[tuple[float, float], ...]
-    """By host: seconds and bytes that its budget lacked after the last test there."""
+    """Seconds and bytes, by host, that its budget lacked after the last test there."""

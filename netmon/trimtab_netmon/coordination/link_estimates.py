@@ -1,4 +1,4 @@
-"""What tests have said of each link's bandwidth, and how much of it holds. Pure: times go in, measurements come out."""
+"""Estimates of each link's bandwidth from tests, and evidence against them. Pure: times go in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trimtab_netmon.links.measurements import LinkState, Measurement, moved
 
 #: Relative change of a link's bandwidth that supersedes all earlier measurements.
 CHANGE = 0.1
-#: Seconds for which a doubted measurement still counts, while its link is being tested anew.
+#: Seconds for which a suspect measurement still counts, while its link is tested again.
 SUSPECT_GRACE = 8.0
 #: Failures in a row after which a link's measurement is not to be trusted.
 FAILURES_TO_DISTRUST = 2
@@ -35,7 +35,7 @@ LEAST_MAX_AGE = 60.0
 
 @dataclass(frozen=True)
 class MaxAge:
-    """After how long a measurement is too old: `CYCLES` times what it takes until every link has had its turn."""
+    """The age at which a measurement is too old: `CYCLES` times what it takes until every link had its turn."""
 
     by_turn: float
     """Seconds by the intervals between tests, and by the share of a host's time."""
@@ -44,7 +44,14 @@ class MaxAge:
 
     @classmethod
     def of(cls, num_workers: int, interval: float, share: float, bytes_per_day: float) -> MaxAge:
-        """By the shortest interval between tests [seconds] and the budgets of one host; any may be the limit."""
+        """Return the limits by the shortest interval between tests and by the budgets of one host; any may be tightest.
+
+        Args:
+            num_workers: Number of hosts.
+            interval: Shortest interval between tests, seconds.
+            share: Most of a host's time that tests may take.
+            bytes_per_day: Most bytes that tests may send and receive at a host in a day.
+        """
         num_links = num_workers * (num_workers - 1)
         tests_of_host = 2 * (num_workers - 1)
         by_turn = num_links * longest_interval(interval, num_links)
@@ -53,13 +60,13 @@ class MaxAge:
         return cls(max(LEAST_MAX_AGE, CYCLES * max(by_turn, by_share)), CYCLES * by_bytes)
 
     def seconds(self, bandwidth: float) -> float:
-        """Seconds after which the measurement of a link that carries so many bytes per second is too old."""
+        """Return the seconds after which the measurement of a link with such a bandwidth [bytes/s] is too old."""
         return max(self.by_turn, self.seconds_per_bandwidth * bandwidth)
 
 
 @dataclass
 class _Record:
-    """What is known of one link."""
+    """The state of one link."""
 
     measurement: Measurement = field(default_factory=Measurement)
     tested_at: float = float("-inf")
@@ -86,7 +93,7 @@ class _Record:
         self.suspect_since, self.last_evidence_at = min(self.suspect_since, at), max(self.last_evidence_at, at)
 
     def confirm(self, begun: float) -> None:
-        """A good test has been made that began then: only evidence found since remains."""
+        """Note a good test that began at a time: only evidence found since remains."""
         self.suspect_since = self.last_evidence_at if self.last_evidence_at > begun else float("inf")
 
 
@@ -102,7 +109,7 @@ class BandwidthRecords:
         """The links whose tests showed it."""
 
     def __iter__(self) -> Iterator[Pair]:
-        """Every link."""
+        """Iterate over every link."""
         return iter(self._records)
 
     @property
@@ -111,7 +118,13 @@ class BandwidthRecords:
         return sum(record.measurement.value > 0 for record in self._records.values())
 
     def measurement(self, pair: Pair, now: float, is_affordable: bool = True) -> Measurement:
-        """What is believed of a link. ``is_affordable``: the budget allows the test that doubt calls for."""
+        """Return the estimate of a link.
+
+        Args:
+            pair: The link.
+            now: Monotonic seconds.
+            is_affordable: True if the budget allows the test that a suspect estimate calls for.
+        """
         record = self._records[pair]
         if record.measurement.value == 0:
             return record.measurement
@@ -123,11 +136,11 @@ class BandwidthRecords:
         return replace(record.measurement, age=age, stale=is_stale, is_outdated=is_outdated)
 
     def succeed(self, pair: Pair, begun: float, measurement: Measurement) -> bool:
-        """Keep what a test found; returns whether it shows that the network has changed.
+        """Keep the result of a test; return whether it shows that the network has changed.
 
-        A measurement that differs from what was believed supersedes all earlier ones. A lower bound does not contradict
-        a higher value: it counts only when the repeated test was disturbed again. Of a link never tested its hosts'
-        other links tell what to believe, and a first test that found less is repeated as well.
+        A measurement that differs from the estimate supersedes all earlier ones. A lower bound does not contradict a
+        higher value: it counts only when the repeated test was disturbed again. The estimate of a link that was never
+        tested comes from its hosts' other links, and a first test that found less is repeated as well.
         """
         record = self._records[pair]
         record.tried_at, record.failures = begun, 0
@@ -158,15 +171,15 @@ class BandwidthRecords:
         record.failures += 1
 
     def is_suspect(self, pair: Pair) -> bool:
-        """Whether evidence against a link's measurement waits for a test."""
+        """Return whether evidence against a link's measurement waits for a test."""
         return self._records[pair].is_suspect
 
     def invalidate(self, pairs: Iterable[Pair], at: float) -> list[Pair]:
-        """Note evidence, found ``at`` that time, against links; returns those that were tested, but not since then."""
-        doubted = [pair for pair in pairs if -float("inf") < self._records[pair].tested_at < at]
-        for pair in doubted:
+        """Note evidence of a time against links; return those that were tested, but not since then."""
+        suspects = [pair for pair in pairs if -float("inf") < self._records[pair].tested_at < at]
+        for pair in suspects:
             self._records[pair].invalidate(at)
-        return doubted
+        return suspects
 
     def revalidate(self, before: float) -> None:
         """Drop the evidence found up to ``before``: a round since then has tested every host and found no change.
@@ -179,11 +192,11 @@ class BandwidthRecords:
                 record.suspect_since = float("inf")
 
     def may_be_tested(self, pair: Pair, now: float) -> bool:
-        """Whether a link is not being left alone after a failed test."""
+        """Return whether a link is not being left alone after a failed test."""
         return now >= self._records[pair].retry_at
 
     def is_current(self, pair: Pair, since: float) -> bool:
-        """Whether a link has been tested since a round began, since the network changed and since evidence was found.
+        """Return whether a link was tested since a round began, since the last change, and since evidence was found.
 
         A link whose test found no change, in a batch that did, may have been tested just before the change.
         """
@@ -193,11 +206,11 @@ class BandwidthRecords:
         return record.tested_at >= since and is_newer and not record.is_suspect
 
     def was_tested(self, pair: Pair, since: float) -> bool:
-        """Whether a good test of a link began since then."""
+        """Return whether a good test of a link began since then."""
         return self._records[pair].tested_at >= since
 
     def expected(self, pair: Pair) -> float:
-        """Bytes per second that a test of a link should find; 0: unknown.
+        """Return the bandwidth [bytes/s] that a test of a link should find; 0: unknown.
 
         A test that expects nothing, or as much as a fast network carried, fills the queue of a link that has just
         become slow, and the job's exchanges wait in that queue for seconds.
@@ -207,7 +220,7 @@ class BandwidthRecords:
         return expected(pair, {each: record.measurement.value for each, record in tested.items()}, current)
 
     def next_periodic(self, is_testable: Callable[[Pair], bool]) -> Pair | None:
-        """The link whose turn it is: first doubted ones, then ones never tried, then the one tried longest ago."""
+        """Return the next link to test: first suspect ones, then ones never tried, then the one tried longest ago."""
         return min(filter(is_testable, self._records), key=self._urgency, default=None)
 
     def _urgency(self, pair: Pair) -> tuple[bool, float, Pair]:
@@ -222,17 +235,23 @@ EVIDENCE_SPAN = 5.0
 
 
 class ReceiveRateEvidence:
-    """Compares received traffic with what links are believed to carry, and casts doubt on their records."""
+    """Evidence from received traffic: more than a worker's links are estimated to carry makes them suspect."""
 
     def __init__(self, records: BandwidthRecords) -> None:
         self._records = records
         self._counted: dict[int, tuple[float, float]] = {}
-        """By worker: the traffic [bytes/s] that last cast doubt on its links, and the records' `changed_at` then."""
+        """The traffic [bytes/s] of each worker that last made its links suspect, and the records' `changed_at` then."""
 
     def flag_stale(self, worker: int, rate: float, links: Mapping[Pair, LinkState], now: float) -> bool:
-        """Doubt the links to a worker that receives ``rate`` [bytes/s], more than they carry; whether any is doubted.
+        """Flag the links to a worker that receives more than they carry; return whether any is suspect now.
 
         The same traffic counts once: until the network changes, only more traffic than that is new evidence.
+
+        Args:
+            worker: The receiving worker.
+            rate: Bytes/s that arrive there.
+            links: The links as published.
+            now: Monotonic seconds.
         """
         incoming = {pair: link.bandwidth for pair, link in links.items() if pair[1] == worker}
         most = max((bandwidth.value for bandwidth in incoming.values() if bandwidth.is_fresh), default=0.0)

@@ -1,4 +1,4 @@
-"""Have the monitor at a link's source test the link, and keep what came of it: record, budget and metrics."""
+"""Tests of links, each run by the monitor at the link's source, and their results: record, budget and metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ FAILURES_TO_SAY = 3
 
 
 class LinkTests:
-    """Runs tests; ``on_end`` is told of each one's end, and whether it showed that the network has changed."""
+    """The running tests.
+
+    ``on_end`` is called at the end of each test, with whether it showed that the network has changed.
+    """
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class LinkTests:
 
     @property
     def problem(self) -> str:
-        """Why all recent tests failed, in one sentence; empty where one succeeded."""
+        """The reason why all recent tests failed, in one sentence; empty if one succeeded."""
         if self._failures_in_a_row < FAILURES_TO_SAY:
             return ""
         return f"the last {self._failures_in_a_row} bandwidth tests failed: {self._last_failure}"
@@ -65,7 +68,7 @@ class LinkTests:
             answer = await self._peers.peer(source).TestBandwidth(request, timeout=2 * CALL_LIMIT)
             measurement, seconds, num_bytes = converters.test_result_from_proto(answer)
         except (grpc.aio.AioRpcError, converters.MalformedReplyError) as error:
-            self._keep_failure(pair, begun, error)
+            self._record_failure(pair, begun, error)
         else:
             self._budget.spend(pair, seconds, num_bytes, time.monotonic())
             self._failures_in_a_row = 0
@@ -74,13 +77,15 @@ class LinkTests:
             self._metrics.test_bytes.inc(num_bytes)
             has_changed = self._records.succeed(pair, begun, measurement)
             if has_changed:
-                log.info("worker %d to worker %d carries %.3g bytes/s now", source, target, measurement.value)
+                log.info(
+                    "the link from worker %d to worker %d now carries %.3g bytes/s", source, target, measurement.value
+                )
         self._on_end(has_changed)
 
-    def _keep_failure(
+    def _record_failure(
         self, pair: Pair, begun: float, error: grpc.aio.AioRpcError | converters.MalformedReplyError
     ) -> None:
-        """A failed test costs its hosts' budgets as well."""
+        """Note a failed test, which costs its hosts' budgets as well."""
         now = time.monotonic()
         reason = error.code().name.lower() if isinstance(error, grpc.aio.AioRpcError) else "nonsense"
         seconds = min(now - begun, FAILURE_COST)
@@ -93,4 +98,4 @@ class LinkTests:
             self._last_failure = why
             if self._failures_in_a_row == FAILURES_TO_SAY:
                 log.error("%s", self.problem)
-        log.info("no test from worker %d to worker %d: %s", *pair, why)
+        log.info("the test from worker %d to worker %d failed: %s", *pair, why)

@@ -1,4 +1,4 @@
-"""What worker 0 believes of every link, merged from the workers' tables and the tests. Pure: times go in."""
+"""Worker 0's view of every link, merged from the workers' tables and the tests. Pure: times go in."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ class MergedLinks:
         self._num_workers = num_workers
         self._records = records
         self._tables: dict[int, tuple[float, Mapping[Pair, LinkState]]] = {}
-        """By worker: when its last table came, and the links in it."""
+        """The time of each worker's last table, and the links in it."""
         self.states = {pair: LinkState(*pair) for pair in records}
         """Every link as last merged. A value stays until it has moved materially."""
         self.summary = Summary()
         """The slowest of them."""
 
-    def keep_table(self, worker: int, links: Mapping[Pair, LinkState], now: float) -> None:
-        """Keep what a worker says of the links that start there, for the next merge."""
+    def store_table(self, worker: int, links: Mapping[Pair, LinkState], now: float) -> None:
+        """Keep a worker's table of the links that start there, for the next merge."""
         self._tables[worker] = (now, links)
 
     def merge(self, now: float, is_affordable: bool) -> bool:
-        """Merge tables and records into `states` and `summary`; whether any link has changed.
+        """Merge tables and records into `states` and `summary`; return whether any link has changed.
 
-        ``is_affordable``: the budget pays for the tests that are called for; doubted measurements are stale otherwise.
+        Args:
+            now: Monotonic seconds.
+            is_affordable: True if the budget pays for the tests that are due; suspect measurements are stale otherwise.
         """
         settled = {
             pair: apply_hysteresis(state, self._current(pair, now, is_affordable))
@@ -46,7 +48,7 @@ class MergedLinks:
         return has_changed
 
     def _current(self, pair: Pair, now: float, is_affordable: bool) -> LinkState:
-        """The link's present state, before small changes are left out."""
+        """Return the link's present state, before small changes are left out."""
         heard_at, links = self._tables.get(pair[0], (float("-inf"), {}))
         link = links.get(pair, LinkState(*pair))
         bandwidth = self._records.measurement(pair, now, is_affordable=is_affordable)

@@ -1,4 +1,4 @@
-"""What a round of tests has still to measure, and what it came to. Pure: the coordinator runs the tests."""
+"""A round of tests: what it has still to measure, and its outcome. Pure: the coordinator runs the tests."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class ProbeRound:
         self._records = records
 
     def remaining(self, is_testable: Callable[[Pair], bool]) -> list[list[Pair]]:
-        """What is left to test, in batches that share no host.
+        """Return the links that are left to test, in batches that share no host.
 
-        It holds hosts that have not been tested, by another link where the first one failed, and links that were tested
+        These are hosts that have not been tested, by another link if the first one failed, and links that were tested
         before the network changed during the round.
         """
         current = {pair for pair in self._records if self._records.is_current(pair, self.began_at)}
@@ -45,11 +45,11 @@ class ProbeRound:
         return disjoint_batches(sorted(missing | outdated))
 
     def is_over(self, remaining: list[list[Pair]]) -> bool:
-        """Whether the round ends here: nothing remains, or it was tried often enough and some link is known."""
+        """Return whether the round ends: nothing remains, or it was tried often enough and some link is known."""
         return (not remaining or self.num_tries >= ROUND_TRIES) and self._records.num_tested > 0
 
     def outcome(self) -> RoundOutcome:
-        """The links measured since the round began, and the ones tried or usually tested that were not."""
+        """Return the links measured since the round began, and the tried or usual ones that were not."""
         measured = {pair for pair in self.tried if self._records.was_tested(pair, self.began_at)}
         usual = {pair for batch in batches(self._num_workers) for pair in batch}
         return RoundOutcome(sorted(measured), sorted((self.tried | usual) - measured))

@@ -1,4 +1,4 @@
-"""Which links are tested together, and what each host may spend on tests. Pure: times go in, decisions come out."""
+"""The schedule of tests: the links tested together, and each host's budget. Pure: times go in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimtab_api.throttling import TokenBucket
 BUDGET_HORIZON = 600.0
 #: Seconds that a test usually takes.
 TYPICAL_TEST = 0.5
-#: Share of what a host earns that routine tests may spend while its balance recovers.
+#: Share of a host's refill that periodic probes may spend while its balance recovers.
 BACKGROUND_REFILL_SHARE = 0.5
 #: Confirmed tests in a row after which the interval between tests doubles: as many as there are links, within bounds.
 FEWEST_TO_DOUBLE, MOST_TO_DOUBLE = 10, 100
@@ -24,7 +24,7 @@ Pair = tuple[int, int]
 
 
 def batches(num_workers: int, is_testable: Callable[[Pair], bool] = lambda pair: True) -> list[list[Pair]]:
-    """A round, which measures every host sending and receiving, as batches of tests that share no host.
+    """Return the tests of a round, which measures every host sending and receiving, in batches that share no host.
 
     Worker i sends to worker i + 1; where that link cannot be tested, the next one that can takes its place.
     """
@@ -38,7 +38,7 @@ def batches(num_workers: int, is_testable: Callable[[Pair], bool] = lambda pair:
 
 
 def disjoint_batches(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """The pairs in batches that name each worker once at most; greedy, so not always the fewest batches."""
+    """Group pairs into batches that name each worker once at most; greedy, so not always the fewest batches."""
     remaining = list(pairs)
     result: list[list[Pair]] = []
     while remaining:
@@ -54,7 +54,7 @@ def disjoint_batches(pairs: Sequence[Pair]) -> list[list[Pair]]:
 
 
 def expected(pair: Pair, found: Mapping[Pair, float], current: Sequence[Pair]) -> float:
-    """What a test of a link should find, in the unit of ``found`` (the last result of each link); 0: nothing is known.
+    """Return what a test of a link should find, in the unit of ``found``; 0: nothing is known.
 
     A link among the ``current`` ones, whose results no change has superseded, should carry what it carried last.
     Another one should carry the least of the current links of either host, since most limits are a host's; if there
@@ -95,12 +95,15 @@ class ProbeInterval:
 
 
 def longest_interval(shortest: float, num_links: int) -> float:
-    """Seconds between two tests at most: all links have their turn in `LONGEST_CYCLE` if the first interval allows."""
+    """Return the longest interval between two tests, in seconds.
+
+    All links have their turn in `LONGEST_CYCLE` if the first interval allows.
+    """
     return max(shortest, min(shortest * MOST_DOUBLED, LONGEST_CYCLE / max(1, num_links)))
 
 
 class HostBudget(TokenBucket):
-    """What one host may still spend on tests, in seconds or bytes."""
+    """The seconds or the bytes that one host may still spend on tests."""
 
     def __init__(self, rate: float, capacity: float, least: float, now: float) -> None:
         """Start full.
@@ -133,13 +136,13 @@ class HostBudget(TokenBucket):
 
 
 class Budget:
-    """The accounts of all hosts: one of seconds and one of bytes each.
+    """The budgets of all hosts: one of seconds and one of bytes each.
 
     Args:
         num_workers: Number of hosts.
         share: Most of a host's time that tests may take, averaged over `BUDGET_HORIZON`.
         bytes_per_day: Most bytes that tests may send and receive at a host in any 24 hours. Half of them may be spent
-            at once; the other half is added over the day.
+        at once; the other half is added over the day.
         now: Monotonic seconds.
     """
 
@@ -154,23 +157,24 @@ class Budget:
             self._bytes[worker].spend(num_bytes, now)
 
     def allows_sweep(self, now: float) -> bool:
-        """Whether every host can pay for a round."""
+        """Return whether every host can pay for a round."""
         return all(budget.level(now) > 0 for budget in (*self._seconds, *self._bytes))
 
     def allows_recheck(self, pair: Pair, now: float) -> bool:
-        """Whether both hosts can pay for testing a link whose measurement is in doubt."""
+        """Return whether both hosts can pay for testing a link whose measurement is suspect."""
         return all(budget.level(now) > 0 for budget in self._accounts(pair))
 
     def allows_periodic(self, pair: Pair, now: float) -> bool:
-        """Whether a routine test may be made: it leaves both hosts half of their budget, for when something changes.
+        """Return whether a periodic test may be made: it leaves both hosts half of their budget.
 
-        Below that half a few tests are made all the same; otherwise none would reach a host for five minutes.
+        The half is for when something changes. Below it a few tests are made all the same; otherwise none would reach a
+        host for five minutes.
         """
         return all(budget.allows_periodic(now) for budget in self._accounts(pair))
 
     @property
     def missing(self) -> tuple[tuple[float, float], ...]:
-        """By host: seconds and bytes that its accounts lacked after the last test that was booked there."""
+        """Seconds and bytes that each host's budgets lacked after the last test that was booked there."""
         accounts = zip(self._seconds, self._bytes, strict=True)
         return tuple((seconds.capacity - seconds.tokens, size.capacity - size.tokens) for seconds, size in accounts)
 
@@ -179,5 +183,5 @@ class Budget:
 
 
 def refill_rate(bytes_per_day: float) -> float:
-    """Bytes per second that are added to a host's budget."""
+    """Return the bytes per second that are added to a host's budget."""
     return bytes_per_day / 2 / 86400

@@ -1,4 +1,4 @@
-"""When worker 0 publishes the state of the network, and under which revision."""
+"""The publication of the network's state by worker 0: its times and revisions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TELLING_RATE = 1e6
 
 
 class StatePublisher:
-    """Publishes states, and says when the next one is due: soon if links have changed, else as a heartbeat."""
+    """The publisher of states: the next one is due soon if links have changed, else as a heartbeat."""
 
     def __init__(self, published: Broadcast[netmon_pb2.NetworkState], num_workers: int) -> None:
         self._published = published
@@ -26,7 +26,7 @@ class StatePublisher:
         self._spacing = 0.0
         """Least seconds between two states in which only single links have changed."""
         self.has_unpublished = False
-        """Whether links have changed since the last state."""
+        """True if links have changed since the last state."""
 
     @property
     def last(self) -> netmon_pb2.NetworkState:
@@ -34,7 +34,7 @@ class StatePublisher:
         return self._published.value
 
     def is_due(self, now: float) -> bool:
-        """Whether to publish a state whose summary is as before."""
+        """Return whether to publish a state whose summary is as before."""
         return now - self._published_at > (self._spacing if self.has_unpublished else HEARTBEAT)
 
     def publish(self, links: MergedLinks, problem: str) -> None:

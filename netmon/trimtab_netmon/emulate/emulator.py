@@ -59,7 +59,7 @@ class Host:
 
 
 def available() -> str | None:
-    """None when the emulator can work here, else one sentence: what is missing and what to do."""
+    """Return None if the emulator can work here, else one sentence: what is missing and what to do."""
     if not sys.platform.startswith("linux"):
         return "the network emulator needs Linux; run on a Linux machine"
     if os.geteuid() != 0:
@@ -90,8 +90,10 @@ def available() -> str | None:
 class Emulator:
     """A context manager: inside it the hosts exist, and afterwards nothing of them does.
 
-    Leaving it kills whatever still runs on the hosts. Raises `UserError` when this machine cannot emulate, whatever it
-    is that it refuses, or when the network names a host that is not among ``hosts``.
+    Leaving it kills all processes that still run on the hosts.
+
+    Raises:
+        UserError: If this machine cannot emulate, or the network names a host that is not among ``hosts``.
     """
 
     def __init__(self, network: Network, hosts: int = 4, name: str = "tt") -> None:
@@ -157,11 +159,15 @@ class Emulator:
         return self.network.at(self.elapsed)
 
     def lag(self) -> RelayReport:
-        """How late the relay was, and what it carried. Raises `RelayError` when it is gone."""
+        """Return how late the relay was, and what it carried.
+
+        Raises:
+            RelayError: If the relay is gone.
+        """
         return self._running().report()
 
     def command(self, host_index: int, argv: list[str]) -> list[str]:
-        """The command that runs ``argv`` on a host; the process is its own, so signals reach it."""
+        """Return the command that runs ``argv`` on a host; the process is its own, so signals reach it."""
         return namespaces.inside(self.hosts[host_index].namespace, argv)
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-#: Where iproute2 keeps its named namespaces.
+#: Directory of iproute2's named namespaces.
 NAMESPACES = Path("/run/netns")
 
 COMMAND_TIMEOUT = 20.0
@@ -36,29 +36,32 @@ class NamespaceError(RuntimeError):
     def __init__(self, what: str, why: str) -> None:
         super().__init__(f"{what}: {why}")
         self.words = " ".join(why.split())
-        """Why, on one line."""
+        """The reason, on one line."""
 
 
 def new_names(name: str, count: int) -> list[str]:
-    """Names for ``count`` namespaces of this process, never used before."""
+    """Return names for ``count`` namespaces of this process, never used before."""
     serial = next(_serials)
     return [f"trimtab-{name}-{os.getpid()}-{serial}-{host}" for host in range(count)]
 
 
 def path_of(namespace: str) -> Path:
-    """The file that stands for a namespace."""
+    """Return the file that stands for a namespace."""
     return NAMESPACES / namespace
 
 
 def inside(namespace: str, argv: list[str]) -> list[str]:
-    """The command that runs ``argv`` inside a namespace, in the same process."""
+    """Return the command that runs ``argv`` inside a namespace, in the same process."""
     return ["nsenter", f"--net={path_of(namespace)}", "--", *argv]
 
 
 def run(argv: list[str], stdin: str = "") -> None:
-    """Run a command to its end. Raises `NamespaceError` with its last words.
+    """Run a command to its end, in a session of its own.
 
-    In a session of its own: Ctrl-C at the terminal is for the owner alone, who may be removing what there is.
+    Ctrl-C at the terminal is for the owner alone, who may be removing what there is.
+
+    Raises:
+        NamespaceError: If the command fails; the message holds its last words.
     """
     try:
         done = subprocess.run(
@@ -95,7 +98,7 @@ def remove(namespace: str) -> None:
 
 
 def sweep() -> list[str]:
-    """Remove the namespaces whose owners are gone; returns their names."""
+    """Remove the namespaces whose owners are gone; return their names."""
     names = sorted(path.name for path in NAMESPACES.iterdir()) if NAMESPACES.is_dir() else []
     stale = [name for name in names if (match := _NAME.fullmatch(name)) and not _is_alive(int(match[1]))]
     for name in stale:

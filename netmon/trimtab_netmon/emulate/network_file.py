@@ -48,7 +48,11 @@ MAX_BANDWIDTH = parse_bandwidth("10Gbps")
 
 
 def load_network(path: str | Path) -> Network:
-    """Read a network file. Raises `UserError`, one line that names file, field, value and remedy."""
+    """Read a network file.
+
+    Raises:
+        UserError: If the file is wrong; one line names file, field, value and remedy.
+    """
     return parse_network(read_text(path, "a network"), str(path))
 
 
@@ -61,7 +65,7 @@ def parse_network(text: str, file: str = "") -> Network:
 
 
 def write_network(network: Network) -> str:
-    """The text of a network's file; quantities keep three significant digits."""
+    """Return the text of a network's file; quantities keep three significant digits."""
     phases = []
     for phase in network.phases:
         entry: dict[str, Any] = {

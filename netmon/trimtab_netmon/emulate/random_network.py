@@ -18,10 +18,10 @@ DURATIONS = (10.0, 20.0)
 
 
 def random_network(seed: int, seconds: float = 60.0) -> Network:
-    """Phases of 10 to 20 s until ``seconds`` are filled, each with a latency and a bandwidth drawn from a log scale.
+    """Draw a network: phases of 10 to 20 s until ``seconds`` are filled, with latency and bandwidth from a log scale.
 
-    The same seed gives the same network. Every quantity has three significant digits, so that
-    `Network.to_text` writes it exactly.
+    The same seed gives the same network. Every quantity has three significant digits, so that `write_network` writes it
+    exactly.
     """
     draw = random.Random(seed)
     phases: list[Phase] = []

@@ -1,4 +1,4 @@
-"""The relay process seen from Python: its commands, its answers, its report. What it does stands in ``relay.c``."""
+"""The relay process seen from Python: its commands, its answers, its report. Its code is in ``relay.c``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RelayError(RuntimeError):
 
 @dataclass(frozen=True)
 class Lag:
-    """How late the relay was, in seconds past the due times, since the schedule began."""
+    """The relay's lag in seconds past the due times, since the schedule began."""
 
     samples: int
     late: int
@@ -51,7 +51,7 @@ class Lag:
 
 @dataclass(frozen=True)
 class HostTraffic:
-    """What one host sent and received, and what was dropped on the way, since the schedule began."""
+    """Traffic of one host since the schedule began: sent, received, and dropped on the way."""
 
     sent_packets: int
     sent_bytes: int
@@ -69,7 +69,7 @@ class HostTraffic:
 
 @dataclass(frozen=True)
 class RelayReport:
-    """How the relay has done since the schedule began."""
+    """The relay's figures since the schedule began."""
 
     scheduling: str
     """``fifo``: ahead of every ordinary process; ``nice`` or ``normal``: it may have to wait for a core."""
@@ -85,7 +85,7 @@ class RelayReport:
 
     @property
     def valid(self) -> bool:
-        """Whether the network was as asked: 99% of the packets, and of the time, were less than 1 ms late.
+        """True if the network was as asked: 99% of the packets, and of the time, were less than 1 ms late.
 
         The allowance is for machines that stand still for some milliseconds now and then, as virtual ones do. The
         99.9th percentile and the maximum are in the report.
@@ -93,7 +93,7 @@ class RelayReport:
         return max(self.packet_lag.late_fraction, self.heartbeat_lag.late_fraction) <= LATE_ALLOWANCE
 
     def describe(self) -> str:
-        """One line for a person."""
+        """Describe the lag in one line for a person."""
         lag = self.packet_lag
         verdict = "valid" if self.valid else "INVALID: the relay was late, the network was not as asked"
         return (
@@ -124,11 +124,11 @@ class Relay:
         self._ask("\n".join(commands(network, num_hosts)), "ready")
 
     def begin(self) -> float:
-        """Start the schedule's clock; returns its beginning on `time.monotonic`."""
+        """Start the schedule's clock; return its beginning on `time.monotonic`."""
         return int(self._ask("begin", "begun")) / 1e9
 
     def report(self) -> RelayReport:
-        """How the relay has done so far."""
+        """Return the relay's figures so far."""
         return _report(json.loads(self._ask("report", "")))
 
     def stop(self) -> None:
@@ -159,7 +159,7 @@ class Relay:
             raise self._ended() from None
 
     def _expect(self, word: str) -> str:
-        """Wait for a line that begins with ``word``; returns the rest of it."""
+        """Wait for a line that begins with ``word``; return the rest of it."""
         assert self._process.stdout is not None
         deadline = time.monotonic() + ANSWER_TIMEOUT
         while b"\n" not in self._answers:
@@ -187,7 +187,7 @@ class Relay:
 
 
 def commands(network: Network, num_hosts: int) -> Iterator[str]:
-    """The schedule in the relay's words: every host and every directed link of every phase, spelled out."""
+    """Yield the schedule in the relay's language: every host and every directed link of every phase."""
     for phase in network.phases:
         yield f"phase {max(1, round(phase.duration * 1e9))}"
         for host in range(num_hosts):

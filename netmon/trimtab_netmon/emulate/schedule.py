@@ -1,4 +1,4 @@
-"""What an emulated network is: phases of latency and bandwidth over time (`network_file`: as a file)."""
+"""An emulated network: phases of latency and bandwidth over time (`network_file`: as a file)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimtab_api.errors import UserError
 
 @dataclass(frozen=True)
 class Link:
-    """What is particular about one directed link."""
+    """The particulars of one directed link."""
 
     source: int
     destination: int
@@ -35,16 +35,16 @@ class Phase:
     links: tuple[Link, ...] = ()
 
     def host_bandwidth(self, host: int) -> float:
-        """Bytes per second that a host can send, and as much that it can receive."""
+        """Return the bytes per second that a host can send, and as much that it can receive."""
         return self.hosts.get(host, self.bandwidth)
 
     def link_latency(self, source: int, destination: int) -> float:
-        """Seconds one way from one host to another."""
+        """Return the seconds one way from one host to another."""
         link = self._link(source, destination)
         return self.latency if link is None or link.latency is None else link.latency
 
     def link_bandwidth(self, source: int, destination: int) -> float | None:
-        """Bytes per second that one link may carry, whatever its hosts could; None: no limit of its own."""
+        """Return the bytes per second that one link may carry, whatever its hosts could; None: no limit of its own."""
         link = self._link(source, destination)
         return link.bandwidth if link else None
 
@@ -59,7 +59,7 @@ class Network:
     phases: tuple[Phase, ...]
     repeat: bool = False
     file: str = field(default="", compare=False)
-    """Where it was read from, for error messages."""
+    """The file that the network was read from, for error messages."""
 
     @property
     def duration(self) -> float:
@@ -67,7 +67,7 @@ class Network:
         return sum(phase.duration for phase in self.phases)
 
     def at(self, seconds: float) -> Phase:
-        """The phase in force so many seconds after the beginning; a phase begins when the one before it ends."""
+        """Return the phase in force so many seconds after the beginning; a phase begins when the one before it ends."""
         if self.repeat:
             seconds %= self.duration
         for phase in self.phases:
@@ -77,7 +77,11 @@ class Network:
         return self.phases[-1]
 
     def check_hosts(self, num_hosts: int) -> None:
-        """Raise `UserError` when the network speaks of a host that is not among ``num_hosts``."""
+        """Check that the network names only hosts among ``num_hosts``.
+
+        Raises:
+            UserError: If it names another host.
+        """
         for path, host in self._hosts_named():
             if host >= num_hosts:
                 raise UserError(

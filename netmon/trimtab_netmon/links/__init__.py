@@ -1,1 +1,1 @@
-"""What is known of each directed link: as data, in messages, and as a value to wait for."""
+"""Each directed link: as data, in messages, and as a value to wait for."""

@@ -23,7 +23,7 @@ class Broadcast(Generic[Value]):
         changed.set()
 
     async def subscribe(self) -> AsyncIterator[Value]:
-        """The value now, then each newer one."""
+        """Yield the value now, then each newer one."""
         while True:
             changed, value = self._changed, self.value
             yield value

@@ -1,4 +1,4 @@
-"""Between the monitor's own records and the messages of the contract.
+"""Conversions between the monitor's own records and the messages of the contract.
 
 A message may come from a newer monitor, or from a hostile peer. What these functions return is therefore never
 infinite, negative or not a number, a worker can report only links that start at itself, and the only exception raised
@@ -24,7 +24,7 @@ class MalformedReplyError(Exception):
 
 
 def link_to_proto(link: LinkState) -> netmon_pb2.Link:
-    """A link as a message."""
+    """Convert a link to a message."""
     return netmon_pb2.Link(
         source=link.source,
         target=link.target,
@@ -37,7 +37,7 @@ def link_to_proto(link: LinkState) -> netmon_pb2.Link:
 
 
 def links_from_proto(table: netmon_pb2.LinkTable, worker: int, num_workers: int) -> dict[tuple[int, int], LinkState]:
-    """The links that leave one worker, as its table tells of them; of others' links it has nothing to say."""
+    """Return the links that leave one worker, by its table; a table has nothing to say of others' links."""
     return {
         (worker, link.target): LinkState(
             source=worker,
@@ -53,7 +53,11 @@ def links_from_proto(table: netmon_pb2.LinkTable, worker: int, num_workers: int)
 
 
 def test_result_from_proto(answer: netmon_pb2.TestBandwidthResponse) -> tuple[Measurement, float, float]:
-    """The measurement that a test found, the seconds it took and the bytes it sent. Raises `MalformedReplyError`."""
+    """Return the measurement that a test found, the seconds it took and the bytes it sent.
+
+    Raises:
+        MalformedReplyError: If the answer's figures are not finite and positive.
+    """
     value, seconds = answer.bandwidth_bytes_per_second, answer.duration_seconds
     if not (0 < value < math.inf and 0 <= seconds < math.inf):
         raise MalformedReplyError(f"it answers {value:g} bytes/s after {seconds:g} s")
@@ -64,7 +68,7 @@ def test_result_from_proto(answer: netmon_pb2.TestBandwidthResponse) -> tuple[Me
 def with_round(
     state: netmon_pb2.NetworkState, measured: Iterable[tuple[int, int]], not_measured: Iterable[tuple[int, int]]
 ) -> netmon_pb2.NetworkState:
-    """The state as the answer to a measurement, with the links that it measured and those that it could not."""
+    """Return the state as the answer to a measurement, with the links that it measured and could not measure."""
     answer = netmon_pb2.NetworkState()
     answer.CopyFrom(state)
     answer.measured.extend(netmon_pb2.LinkName(source=i, target=j) for i, j in measured)
@@ -73,14 +77,14 @@ def with_round(
 
 
 def magnitude(value: float) -> float:
-    """A number that a peer sent; 0 where it is infinite, negative or none."""
+    """Return a number that a peer sent; 0 if it is infinite, negative or no number."""
     return value if 0 < value < math.inf else 0.0
 
 
 def state_to_proto(
     revision: int, now: float, num_workers: int, links: Sequence[LinkState], summary: Summary
 ) -> netmon_pb2.NetworkState:
-    """The published state as a message."""
+    """Convert the published state to a message."""
     return netmon_pb2.NetworkState(
         revision=revision,
         published_at_unix_seconds=now,
@@ -126,7 +130,7 @@ def _measurement_from_proto(measurement: netmon_pb2.Measurement) -> Measurement:
 
 
 def _method(number: int) -> Method:
-    """The method of that number; a newer monitor may know others."""
+    """Return the method of that number, or none; a newer monitor may know others."""
     return Method(number) if number in _METHODS else Method.NONE
 
 

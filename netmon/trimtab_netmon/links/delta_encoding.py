@@ -1,4 +1,4 @@
-"""States of the network of which a reader is sent only the links that have changed.
+"""Delta encoding of network states: a reader is sent only the links that have changed.
 
 A state of N workers has N (N - 1) links, and worker 0 tells N - 1 monitors. Between two states few links differ in what
 a reader acts on, so those alone are sent; a whole state now and then brings what drifts (jitter, queueing, times).
@@ -13,14 +13,14 @@ WHOLE_EVERY = 10.0
 
 
 class StateSender:
-    """One watch from the side that sends: what its reader knows. Times are seconds by any one clock."""
+    """The sending side of one watch, which knows its reader's state. Times are seconds by any one clock."""
 
     def __init__(self) -> None:
         self._known: netmon_pb2.NetworkState | None = None
         self._sent_at = self._whole_sent_at = 0.0
 
     def message(self, state: netmon_pb2.NetworkState, now: float) -> netmon_pb2.NetworkState:
-        """What to send for the reader to have ``state``: itself, or what is new in it."""
+        """Return the message that gives the reader ``state``: the whole of it, or the difference."""
         known, elapsed = self._known, now - self._sent_at
         self._known, self._sent_at = state, now
         if known is None or not _same_links(known, state) or now - self._whole_sent_at >= WHOLE_EVERY:
@@ -30,7 +30,7 @@ class StateSender:
             revision=state.revision,
             published_at_unix_seconds=state.published_at_unix_seconds,
             num_workers=state.num_workers,
-            links=[new for old, new in zip(known.links, state.links, strict=True) if _says_more(old, new)],
+            links=[new for old, new in zip(known.links, state.links, strict=True) if _differs_materially(old, new)],
             summary=state.summary,
             partial=True,
             seconds_since_last=elapsed,
@@ -39,13 +39,13 @@ class StateSender:
 
 
 class StateReader:
-    """The same watch from the side that reads."""
+    """The reading side of one watch."""
 
     def __init__(self) -> None:
         self._known: netmon_pb2.NetworkState | None = None
 
     def merge(self, message: netmon_pb2.NetworkState) -> netmon_pb2.NetworkState | None:
-        """The whole state; None where a partial one is not based on any."""
+        """Return the whole state after a message; None if a delta has no state to build on."""
         if not message.partial:
             self._known = message
             return message
@@ -71,8 +71,8 @@ def _same_links(a: netmon_pb2.NetworkState, b: netmon_pb2.NetworkState) -> bool:
     )
 
 
-def _says_more(old: netmon_pb2.Link, new: netmon_pb2.Link) -> bool:
-    """Whether a reader would act on the difference: published values stand until they have moved materially."""
+def _differs_materially(old: netmon_pb2.Link, new: netmon_pb2.Link) -> bool:
+    """Return whether a reader would act on the difference: published values stand until they move materially."""
     return old.silent != new.silent or any(
         (a.value, a.method, a.stale, a.lower_bound) != (b.value, b.method, b.stale, b.lower_bound)
         for a, b in ((old.latency, new.latency), (old.bandwidth, new.bandwidth))

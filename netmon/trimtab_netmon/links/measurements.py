@@ -1,4 +1,4 @@
-"""What is known of each directed link: immutable measurements, and what counts as a change."""
+"""Immutable measurements of each directed link, and the rules for what counts as a change."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class LinkState:
-    """What is known of the link from ``source`` to ``target``."""
+    """The measurements of the link from ``source`` to ``target``."""
 
     source: int
     target: int
@@ -68,7 +68,7 @@ class LinkState:
 
 @dataclass(frozen=True)
 class Summary:
-    """What synchronous training gets: the slowest measurements of all links."""
+    """The network as synchronous training gets it: the slowest measurements of all links."""
 
     latency: float = 0.0
     bandwidth: float = 0.0
@@ -82,20 +82,20 @@ class Summary:
     is_lower_bound: bool = False
     """That link may carry more."""
 
-    def says_other_than(self, before: Summary) -> bool:
-        """Whether it differs in more than its age."""
+    def differs_from(self, before: Summary) -> bool:
+        """Return whether the summary differs in more than its age."""
         return (self.latency, self.bandwidth, self.stale, self.is_lower_bound) != (
             *(before.latency, before.bandwidth, before.stale, before.is_lower_bound),
         )
 
 
 def moved(old: float, new: float, share: float = MATERIAL_CHANGE, noise: float = 0.0) -> bool:
-    """Whether ``new`` differs from ``old`` by more than a share of it, and by more than noise."""
+    """Return whether ``new`` differs from ``old`` by more than a share of it, and by more than noise."""
     return abs(new - old) > max(share * old, noise)
 
 
 def apply_hysteresis(published: LinkState, current: LinkState) -> LinkState:
-    """What to publish next: the current state, but a published measurement stays until it has moved materially."""
+    """Return the state to publish: the current one, but a published value stays until it moves materially."""
     return replace(
         current,
         latency=_settle_measurement(published.latency, current.latency, LATENCY_NOISE),
@@ -114,7 +114,7 @@ def _settle_measurement(published: Measurement, current: Measurement, noise: flo
 
 
 def is_new(published: LinkState, settled: LinkState) -> bool:
-    """Whether a settled state differs from the published one in what a revision promises to show."""
+    """Return whether a settled state differs from the published one in what a revision promises to show."""
     return any(
         (old.value, old.stale) != (new.value, new.stale)
         for old, new in ((published.latency, settled.latency), (published.bandwidth, settled.bandwidth))
@@ -122,7 +122,7 @@ def is_new(published: LinkState, settled: LinkState) -> bool:
 
 
 def summarize(links: list[LinkState], num_workers: int, previous: Summary, is_settling: bool = False) -> Summary:
-    """The slowest of the measurements, and whether it is one to trust.
+    """Return the slowest of the measurements, and whether it is one to trust.
 
     Bandwidth falls at once, but rises only when every worker has been measured anew both sending and receiving: after
     a change, the first few links do not speak for the rest. Meanwhile (``is_settling``) what is known so far is not

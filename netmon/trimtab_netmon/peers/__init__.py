@@ -1,1 +1,1 @@
-"""How the monitors of one job find and reach each other."""
+"""The other monitors of the job: their addresses, and channels to them."""

@@ -1,9 +1,9 @@
-"""Where the other workers' monitors are: as few DNS queries as possible, however many of them are absent.
+"""Addresses of the other workers' monitors, by as few DNS queries as possible.
 
 A job's pods start, move and end one by one. Each monitor knows all the others by name, and 32 monitors that look up the
-names of 16 pending pods at every echo send thousands of queries a second. So names are looked up in this module alone,
-after delays that double and have jitter. If the deployment names a headless Service, its one lookup stands for all
-monitors: it returns every pod's address, and the echo asks each new address which worker it is.
+names of 16 pending pods at every echo send thousands of queries a second. So this module alone looks names up, after
+delays that double and have jitter. If the deployment names a headless Service, its one lookup stands for all monitors:
+it returns every pod's address, and the echo asks each new address which worker it is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ Lookup = Callable[[str], Awaitable[list[str]]]
 
 
 async def look_up(name: str) -> list[str]:
-    """Return the IPv4 addresses of a name. Raises OSError."""
+    """Return the IPv4 addresses of a name.
+
+    Raises:
+        OSError: If the name cannot be resolved.
+    """
     found = await asyncio.get_running_loop().getaddrinfo(
         absolute_name(name), None, family=socket.AF_INET, type=socket.SOCK_STREAM
     )
@@ -42,7 +46,7 @@ async def look_up(name: str) -> list[str]:
 
 @dataclass
 class _LookupSchedule:
-    """When one name may be looked up again."""
+    """The time of the next lookup of one name."""
 
     due_at: float = float("-inf")
     num_lookups: int = 0
@@ -104,7 +108,7 @@ class PeerAddresses:
         return [(address, port) for address in sorted(self._listed - known) for port in ports]
 
     def is_known(self, endpoint: tuple[str, int]) -> bool:
-        """True if a worker's monitor was last found there."""
+        """Return whether a worker's monitor was last found there."""
         return any(self.endpoint(worker) == endpoint for worker in self._addresses)
 
     def confirm(self, worker: int) -> None:
@@ -149,7 +153,7 @@ class PeerAddresses:
                 self._addresses[worker] = found[0]
 
     async def _try(self, name: str) -> list[str] | None:
-        """The addresses of a name; None if it is not due, or not known."""
+        """Look a name up; return None if it is not due, or not known."""
         now = self._clock()
         schedule = self._schedules.setdefault(name, _LookupSchedule())
         if now < schedule.due_at:
@@ -161,7 +165,7 @@ class PeerAddresses:
             return None
 
     def _is_absent(self, worker: int) -> bool:
-        """True if a worker's address has to be found: it has none, or has not answered there lately."""
+        """Return whether a worker's address has to be found: it has none, or has not answered there lately."""
         if worker in self._literal:
             return False
         if worker == self._worker:
@@ -170,7 +174,7 @@ class PeerAddresses:
 
 
 def is_literal(host: str) -> bool:
-    """True if a host is written as an IP address."""
+    """Return whether a host is written as an IP address."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -38,17 +38,29 @@ class Peers:
         its keepalive that nobody answers there any more."""
 
     def peer(self, worker: int) -> netmon_pb2_grpc.MonitorPeerAsyncStub:
-        """What monitors ask each other. Raises `AddressUnknownError`."""
+        """Return a stub for calls between monitors.
+
+        Raises:
+            AddressUnknownError: If the monitor's address is not known yet.
+        """
         stub = netmon_pb2_grpc.MonitorPeerStub(self._channel(worker))
         return cast("netmon_pb2_grpc.MonitorPeerAsyncStub", stub)
 
     def monitor(self, worker: int) -> netmon_pb2_grpc.NetworkMonitorAsyncStub:
-        """What trainers ask a monitor. Raises `AddressUnknownError`."""
+        """Return a stub for the calls that trainers make.
+
+        Raises:
+            AddressUnknownError: If the monitor's address is not known yet.
+        """
         stub = netmon_pb2_grpc.NetworkMonitorStub(self._channel(worker))
         return cast("netmon_pb2_grpc.NetworkMonitorAsyncStub", stub)
 
     def endpoint(self, worker: int) -> Endpoint:
-        """Where a monitor was last found, by its IP address. Raises `AddressUnknownError`."""
+        """Return where a monitor was last found, by its IP address.
+
+        Raises:
+            AddressUnknownError: If the monitor's address is not known yet.
+        """
         address = self._addresses.address(worker)
         if address is None:
             raise AddressUnknownError(self._endpoints[worker])

@@ -1,9 +1,9 @@
-"""When datagrams arrived, by a clock that nobody sets.
+"""Arrival times of datagrams, by a clock that nobody sets.
 
-The kernel stamps them by the wall clock, which may be set at any time: if it is set back by 10 ms between a request and
-its answer, a round trip of 10 ms seems to take none. So a stamp is turned into monotonic time at once, by the present
-difference of the two clocks, which is read once for all datagrams that were read together. If it has just jumped, their
-stamps may be from before the jump, and do not count.
+The kernel stamps datagrams by the wall clock, which may be set at any time: if it is set back by 10 ms between a
+request and its answer, a round trip of 10 ms seems to take none. So a stamp is turned into monotonic time at once, by
+the present difference of the two clocks, which is read once for all datagrams that were read together. If the
+difference has just jumped, their stamps may be from before the jump, and do not count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _READINGS = 5
 
 
 class ArrivalClock:
-    """Turns the kernel's stamps into monotonic nanoseconds."""
+    """A converter of the kernel's stamps to monotonic nanoseconds."""
 
     def __init__(
         self, monotonic: Callable[[], int] = time.monotonic_ns, wall: Callable[[], int] = time.time_ns
@@ -35,12 +35,12 @@ class ArrivalClock:
         self._was_set = abs(self._difference - before) > SAME_CLOCK
 
     def monotonic(self, stamp: int) -> int | None:
-        """The monotonic time of a stamp [nanoseconds since the epoch]; None if the wall clock was set lately."""
+        """Return the monotonic time of a stamp [nanoseconds since the epoch]; None if the wall clock was set lately."""
         arrived = stamp - self._difference
         return None if self._was_set or arrived > self._monotonic() + SAME_CLOCK else arrived
 
     def _read(self) -> int:
-        """Wall clock minus monotonic clock, by the reading that took least time."""
+        """Return wall clock minus monotonic clock, by the reading that took least time."""
         readings = []
         for _ in range(_READINGS):
             before, wall, after = self._monotonic(), self._wall(), self._monotonic()

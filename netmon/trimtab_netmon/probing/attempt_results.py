@@ -15,13 +15,13 @@ _NATIVE = {Method.IPERF3: Method.NATIVE, Method.IPERF3_SHARED: Method.NATIVE_SHA
 
 
 class BusyThread:
-    """How busy the busiest thread of one end was while a test's data flowed."""
+    """The load of the busiest thread of one end while a test's data flowed."""
 
     def __init__(self) -> None:
         self._first: tuple[float, float] | None = None
         self._last = 0.0, 0.0
 
-    def note(self, at: float, seconds: float) -> None:
+    def record(self, at: float, seconds: float) -> None:
         """Note the processor seconds that the thread had spent by a moment; what has ended counts none."""
         if seconds > 0:
             self._first = self._first or (at, seconds)
@@ -29,7 +29,7 @@ class BusyThread:
 
     @property
     def was_always_busy(self) -> bool:
-        """It was on a processor for nearly all of a time that is long enough to tell."""
+        """True if the thread was on a processor for nearly all of a time that is long enough to tell."""
         if self._first is None:
             return False
         elapsed, busy = (last - first for first, last in zip(self._first, self._last, strict=True))
@@ -51,7 +51,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class TestResult:
-    """What one test found."""
+    """The result of one test."""
 
     bandwidth: float
     """Bytes per second."""
@@ -65,7 +65,7 @@ class TestResult:
 
     @classmethod
     def of(cls, sent: Sent, expected: float) -> TestResult:
-        """What a test says of a link that was ``expected`` to carry so many bytes per second."""
+        """Judge a test of a link that was ``expected`` to carry so many bytes per second."""
         bandwidth, method = judge(sent.rates, expected)
         if sent.engine is Engine.NATIVE:
             method = _NATIVE[method]
@@ -73,7 +73,7 @@ class TestResult:
         return cls(bandwidth, method, sent.duration, bound, sent.num_bytes)
 
     def after(self, *earlier: Sent) -> TestResult:
-        """This result with what was spent before it."""
+        """Return this result with the cost of earlier attempts added."""
         return replace(
             self,
             duration=self.duration + sum(each.duration for each in earlier),

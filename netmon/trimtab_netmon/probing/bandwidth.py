@@ -1,4 +1,4 @@
-"""From byte counters to bandwidth: when a test has seen enough, and what a link carries.
+"""Bandwidth from byte counters: when a test has seen enough, and what a link carries.
 
 The job's own traffic does not stop for a test, and beside it iperf3 gets only a part of the link. But test and traffic
 together fill the link, so the interfaces' counters tell its bandwidth. Pure: samples go in, decisions come out.
@@ -61,15 +61,13 @@ class Rates:
     """Bytes per second that one test saw."""
 
     received: float
-    """What arrived at the receiver's interface at the test's end, all flows together."""
+    """Bytes/s that arrived at the receiver's interface at the test's end, all flows together."""
     own: float
     """The part of it that the test's own flows brought."""
     sent_before: float
-    """What left the sender's interface just before the test.
-
-    Not during the test: where something beyond the interface shapes traffic (a relay, a host's qdisc), a starting test
-    fills the queue there, and the interface also counts what still waits in it.
-    """
+    """Bytes/s that left the sender's interface just before the test. The rate during the test would mislead: if
+    something beyond the interface shapes traffic (a relay, a host's qdisc), a starting test fills the queue there, and
+    the interface also counts what still waits in it."""
     sent_throughout: float = float("inf")
     """The least that left the sender's interface in any `SETTLE_WINDOW` while the test's own data flowed.
 
@@ -82,12 +80,12 @@ class Rates:
 
 
 def flowing_in(samples: Sequence[Sample]) -> list[Sample]:
-    """The samples from the test's first own data on."""
+    """Return the samples from the test's first own data on."""
     return [each for each in samples if each.own > 0]
 
 
 def rates_over(samples: Sequence[Sample], window: float) -> tuple[float, float]:
-    """Total and own bytes per second over the last ``window`` seconds; zeros where the samples span less."""
+    """Return total and own bytes/s over the last ``window`` seconds; zeros if the samples span less."""
     for first in reversed(samples):
         elapsed = samples[-1].at - first.at
         if elapsed >= window:
@@ -96,9 +94,10 @@ def rates_over(samples: Sequence[Sample], window: float) -> tuple[float, float]:
 
 
 def best_rates(samples: Sequence[Sample]) -> tuple[float, float]:
-    """Total and own bytes per second of the `RATE_WINDOW` with the largest total in which the test's own data flowed.
+    """Return total and own bytes/s of the `RATE_WINDOW` with the largest total in which the test's own data flowed.
 
-    Zeros if there is none: while the test's data wait behind the job's, the job's rate tells nothing of the link.
+    The rates are zeros if there is none: while the test's data wait behind the job's, the job's rate tells nothing of
+    the link.
     """
     flowing = flowing_in(samples)
     rates = (rates_over(flowing[: end + 1], RATE_WINDOW) for end in range(len(flowing)))
@@ -106,10 +105,15 @@ def best_rates(samples: Sequence[Sample]) -> tuple[float, float]:
 
 
 def has_seen_enough(samples: Sequence[Sample], expected: float, round_trip: float) -> bool:
-    """Whether a test can stop: its own data flow, and the total meets the expected rate or has stopped rising.
+    """Return whether a test can stop: its data flow, and the total meets the expected rate or has stopped rising.
 
-    ``samples`` are the receiver's; ``round_trip`` is in seconds. Only samples with the test's own data count, because
-    the job's traffic may be steady long before the test's first byte.
+    Only samples with the test's own data count, because the job's traffic may be steady long before the test's first
+    byte.
+
+    Args:
+        samples: The receiver's samples.
+        expected: The expected rate, bytes/s.
+        round_trip: Seconds.
     """
     flowing = flowing_in(samples)
     if not flowing or flowing[-1].at - flowing[0].at < CONFIRM_AFTER:
@@ -132,30 +136,33 @@ def has_seen_enough(samples: Sequence[Sample], expected: float, round_trip: floa
 
 
 def is_over_time(samples: Sequence[Sample], round_trip: float) -> bool:
-    """Whether a test has had its time without settling; the job pays for more of it, and its best rate is known."""
+    """Return whether a test has had its time without settling.
+
+    The job pays for more of it, and its best rate is known.
+    """
     flowing = flowing_in(samples)
     limit = min(TEST_LIMIT, UNSETTLED_LIMIT + 2 * SETTLE_ROUND_TRIPS * round_trip)
     return bool(flowing) and flowing[-1].at - flowing[0].at > limit
 
 
 def was_starved(samples: Sequence[Sample]) -> bool:
-    """Whether the receiver sampled much more rarely than it should."""
+    """Return whether the receiver sampled much more rarely than it should."""
     return samples[-1].at - samples[0].at > STARVED_BEYOND * SAMPLE_INTERVAL * max(1, len(samples) - 1)
 
 
 def has_risen(samples: Sequence[Sample], expected: float) -> bool:
-    """Whether more arrives than the expected rate."""
+    """Return whether more arrives than the expected rate."""
     now, _ = rates_over(flowing_in(samples), CONFIRM_AFTER)
     return is_more(now, expected)
 
 
 def is_more(rate: float, expected: float) -> bool:
-    """Whether a rate is more than the expected rate allows."""
+    """Return whether a rate is more than the expected rate allows."""
     return rate > (1 + CONFIRMS_WITHIN) * expected
 
 
 def under_way(expected: float, round_trip: float) -> int:
-    """Bytes that a test keeps under way to confirm an expected rate.
+    """Return the bytes that a test keeps under way to confirm an expected rate.
 
     They fill the link, and little more. A test that sends all it can leaves a queue behind, in which the job's own
     messages wait long after the test is over (0.4 s on an emulated 1 Gbit/s, 0.8 s on 100 Mbit/s).
@@ -164,11 +171,17 @@ def under_way(expected: float, round_trip: float) -> int:
 
 
 def was_held_down(bandwidth: float, rates: Rates, limit: int, expected: float, round_trip: float) -> bool:
-    """Whether a test that could have only ``limit`` bytes under way may have found less than the link carries.
+    """Return whether a test with at most ``limit`` bytes under way may have found less than the link carries.
 
-    ``bandwidth`` is what it found. ``round_trip`` is the one at the test's end: the network may have changed since the
-    limit was chosen by an earlier one. Where more arrives than the expected rate, the limit alone may keep the test's
-    own part small: beside training, a link ten times as fast as expected once looked unchanged.
+    If more arrives than the expected rate, the limit alone may keep the test's own part small: beside training, a link
+    ten times as fast as expected once looked unchanged.
+
+    Args:
+        bandwidth: The result of the test, bytes/s.
+        rates: The rates that the test saw.
+        limit: Most bytes under way.
+        expected: The expected rate, bytes/s.
+        round_trip: Seconds at the test's end: the network may have changed since an earlier one determined the limit.
     """
     if min(bandwidth, rates.received) < (1 - CONFIRMS_WITHIN) * expected:
         return rates.was_starved or rates.own * (round_trip + SCHEDULING) > HELD_DOWN_BEYOND * limit
@@ -176,12 +189,12 @@ def was_held_down(bandwidth: float, rates: Rates, limit: int, expected: float, r
 
 
 def is_lower_bound(bandwidth: float, rates: Rates, expected: float) -> bool:
-    """Whether the link may carry more than a test found; a test that confirmed what was expected found no bound."""
+    """Return whether the link may carry more than a test found; a test that confirmed the expected rate is no bound."""
     return bandwidth != expected and (rates.was_starved or not rates.has_settled)
 
 
 def judge(rates: Rates, expected: float) -> tuple[float, Method]:
-    """What the link carries, bytes per second.
+    """Return the bandwidth of a link, in bytes/s, by the rates that a test saw.
 
     On an otherwise idle link it is what arrived. Beside other traffic the test shows two bounds: the link carries at
     least what the test's own flows got, and at most that plus the traffic that they displaced at one of the two ends.

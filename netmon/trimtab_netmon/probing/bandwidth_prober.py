@@ -57,11 +57,11 @@ CALL_LIMIT = START_PATIENCE + TEST_LIMIT + 2 * PATIENCE
 
 
 class BusyError(Exception):
-    """This host, or the other, is in a test already."""
+    """A test of this host, or of the other one, is under way already."""
 
 
 class Tester:
-    """This host's part in bandwidth tests."""
+    """The part of this host in bandwidth tests."""
 
     def __init__(
         self, settings: Settings, interface: InterfaceWatch, peers: Peers, latency_to: Callable[[int], float]
@@ -75,10 +75,15 @@ class Tester:
         self.outrun_by: set[int] = set()
         """Workers, to whom a link kept iperf3 busy all the time."""
         self._sent_before, self._sent_at = 0.0, float("-inf")
-        """What the job sent before this host's last test, and when that test ended."""
+        """The job's sending rate [bytes/s] before this host's last test, and when that test ended."""
 
     async def send(self, target: int, expected: float) -> TestResult:
-        """Test the bandwidth to another worker. Raises `BusyError` or `TestError`."""
+        """Test the bandwidth to another worker.
+
+        Raises:
+            BusyError: If this host or the other is in a test already.
+            TestError: If the test cannot run.
+        """
         with self._reserve():
             try:
                 return await self._send_gently(target, expected)
@@ -87,10 +92,10 @@ class Tester:
                     raise BusyError(f"worker {target} is in a test already") from None
                 raise TestError(f"worker {target}: {error.details()}") from None
             except OSError as error:
-                raise TestError(f"worker {self._settings.worker} cannot test: {_told(error)}") from error
+                raise TestError(f"worker {self._settings.worker} cannot test: {_describe_error(error)}") from error
 
     async def _send_gently(self, target: int, expected: float) -> TestResult:
-        """Confirm the expected rate with few bytes under way; where that fails, send all that the link takes."""
+        """Confirm the expected rate with few bytes under way; if that fails, send all that the link takes."""
         limit = under_way(expected, 2 * self._latency_to(target))
         # What the job received may refute the expected rate, unless it can have come over a faster link than this one.
         most_known = max(expected, self._interface.capacity)
@@ -149,8 +154,8 @@ class Tester:
                     begun = time.monotonic()
                 if received[-1].own > 0:
                     flows_since = min(flows_since, time.monotonic())
-                    receiving.note(update.monotonic_seconds, update.busiest_thread_seconds)
-                    sending.note(time.monotonic(), sender.busiest_thread_seconds)
+                    receiving.record(update.monotonic_seconds, update.busiest_thread_seconds)
+                    sending.record(time.monotonic(), sender.busiest_thread_seconds)
                 has_ended = sender.is_over or time.monotonic() - begun > TEST_LIMIT + PATIENCE
                 if has_ended or is_over_time(received, round_trip) or has_seen_enough(received, expected, round_trip):
                     break
@@ -188,7 +193,7 @@ class Tester:
         return await IperfClient.start(where, source, TEST_LIMIT, window)
 
     def _sent_by_the_job(self) -> float:
-        """Bytes per second that just left this host; if a test has just ended here, those from before that test."""
+        """Return the bytes/s that just left this host, or that left it before a test that has just ended here."""
         if time.monotonic() < self._sent_at + RATE_WINDOW:
             return self._sent_before
         return self._interface.sending_rate(RATE_WINDOW)
@@ -196,9 +201,11 @@ class Tester:
     async def receive(
         self, source: int, limit: float, engines: Sequence[Engine]
     ) -> AsyncIterator[netmon_pb2.ReceiveTestUpdate]:
-        """Serve one test from a worker: the interface's counter until the sender cancels.
+        """Serve one test from a worker: yield the interface's counter until the sender cancels.
 
-        Raises `BusyError` or `TestError`.
+        Raises:
+            BusyError: If this host or the other is in a test already.
+            TestError: If the test cannot run.
         """
         with self._reserve():
             limit = min(limit, TEST_LIMIT) + PATIENCE
@@ -206,7 +213,9 @@ class Tester:
             try:
                 receiver = await self._start_receiver(source, engine, limit)
             except OSError as error:
-                raise TestError(f"worker {self._settings.worker} cannot receive a test: {_told(error)}") from error
+                raise TestError(
+                    f"worker {self._settings.worker} cannot receive a test: {_describe_error(error)}"
+                ) from error
             try:
                 deadline = time.monotonic() + limit
                 update = netmon_pb2.ReceiveTestUpdate(
@@ -258,13 +267,17 @@ class Tester:
             self._is_taken = False
 
 
-def _told(error: OSError) -> str:
-    """What went wrong; some errors have no words, such as asyncio's for a process that has ended."""
+def _describe_error(error: OSError) -> str:
+    """Describe an error; some have no words, such as asyncio's for a process that has ended."""
     return str(error) or type(error).__name__
 
 
 def _engine_of(update: netmon_pb2.ReceiveTestUpdate) -> Engine:
-    """The engine that a receiver chose. Raises `TestError`."""
+    """Return the engine that a receiver chose.
+
+    Raises:
+        TestError: If that engine is not known here.
+    """
     try:
         return Engine(update.engine)
     except ValueError:

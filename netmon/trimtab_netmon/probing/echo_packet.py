@@ -23,7 +23,7 @@ SIZE = _FIELDS.size + _TAG_BYTES
 
 
 class EchoPacket(NamedTuple):
-    """What one datagram says."""
+    """The fields of one datagram."""
 
     kind: int
     requester: int
@@ -34,7 +34,7 @@ class EchoPacket(NamedTuple):
 
 
 def echo_key(certificates: Certificates | None) -> bytes:
-    """Return the key that all monitors of a job share; empty without certificates, where all run on this machine."""
+    """Return the key that all monitors of a job share; empty without certificates, when all run on this machine."""
     return b"" if certificates is None else hmac.digest(certificates.key, b"trimtab: echoes", hashlib.sha256)
 
 
@@ -45,7 +45,7 @@ def pack(key: bytes, packet: EchoPacket) -> bytes:
 
 
 def unpack(key: bytes, data: bytes) -> EchoPacket | None:
-    """Return what a datagram says; None if it is not an echo, or its tag is not of this key."""
+    """Return the fields of a datagram; None if it is not an echo, or its tag is not of this key."""
     if len(data) != SIZE or not data.startswith(_MAGIC):
         return None
     fields = data[: _FIELDS.size]

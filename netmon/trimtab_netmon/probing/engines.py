@@ -1,4 +1,4 @@
-"""What sends and receives a test's data: iperf3, or the monitor's own threads; and which of them a test uses."""
+"""The engines that send and receive a test's data (iperf3, or the monitor's own threads), and their choice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SpoiledError(TestError):
 
 
 class Engine(enum.Enum):
-    """How a test's data are sent; numbered as in netmon.proto."""
+    """The engines of tests, numbered as in netmon.proto."""
 
     IPERF3 = 1
     NATIVE = 2
@@ -36,9 +36,9 @@ class Receiver(Protocol):
     """The end of a test that receives, and listens for that test alone."""
 
     port: int
-    """Where it listens."""
+    """The port that the receiver listens on."""
     ticket: bytes
-    """What the sender must know; empty if the engine has no such proof."""
+    """The secret that the sender must know; empty if the engine has no such proof."""
 
     @property
     def is_over(self) -> bool:
@@ -53,7 +53,7 @@ class Receiver(Protocol):
         """Processor seconds of its busiest thread; 0 if the engine does not count them."""
 
     def require_good(self) -> None:
-        """Raise `TestError` if it failed, or somebody else than the sender reached it."""
+        """Raise `TestError` if it failed, or anyone but the sender reached it."""
 
     async def stop(self) -> None:
         """End it."""
@@ -68,18 +68,18 @@ class Sender(Protocol):
 
     @property
     def failure(self) -> str:
-        """Why it ended by itself before its time; empty if it did not."""
+        """The reason why it ended by itself before its time; empty if it did not."""
 
     @property
     def busiest_thread_seconds(self) -> float:
         """Processor seconds of its busiest thread; 0 if the engine does not count them."""
 
     async def stop(self) -> str:
-        """End it; return what it said of errors, which may be those of being ended."""
+        """End it; return its error messages, which may be those of being ended."""
 
 
 def has_iperf3() -> bool:
-    """True if iperf3 is installed here, with the program that ends it together with its monitor."""
+    """Return whether iperf3 is installed here, with the program that ends it together with its monitor."""
     return shutil.which("iperf3") is not None and shutil.which("setpriv") is not None
 
 
@@ -99,9 +99,12 @@ def engines_for(probe: str, expected: float, has_outrun_iperf3: bool = False) ->
 
 
 def choose(offered: Sequence[Engine], is_iperf3_spoiled: bool = False) -> Engine:
-    """Return the engine that this host receives by: the first one offered that it has. Raises `TestError`.
+    """Return the engine that this host receives by: the first one offered that it has.
 
-    Where an earlier iperf3 was spoiled, the native engine goes first, if it is offered.
+    If an earlier iperf3 was spoiled, the native engine goes first, if it is offered.
+
+    Raises:
+        TestError: If this host has none of them.
     """
     if is_iperf3_spoiled and Engine.NATIVE in offered:
         return Engine.NATIVE

@@ -1,4 +1,4 @@
-"""The byte counters of one network device, whether it was busy, and whether it is the device of an address."""
+"""Byte counters of one network device: readings, load, and the device of an address."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BUSY_SHARE = 0.2
 PROMPT = 2e-3
 _TRIES = 3
 
-#: Of this process's own network namespace; /sys/class/net may be another's.
+#: The kernel's table for this process's own network namespace; /sys/class/net may be another's.
 _COUNTERS = Path("/proc/self/net/dev")
 
 
@@ -48,9 +48,10 @@ class Reading:
 
 
 def read_counters(interface: str, table: BinaryIO | None = None) -> Reading:
-    """The counters now, from the kernel's ``table`` if it is open already.
+    """Read the counters, from the kernel's ``table`` if it is open already.
 
-    Raises `UserError` where there is no such device.
+    Raises:
+        UserError: If there is no such device.
     """
     if table is None:
         with _COUNTERS.open("rb", buffering=0) as opened:
@@ -81,7 +82,7 @@ class InterfaceWatch:
         """Bytes per second that the fastest of its links carries; 0: not known."""
 
     def read(self) -> Reading:
-        """A reading now, kept with the others."""
+        """Take a reading and keep it with the others."""
         reading = read_counters(self.interface, self._table)
         self._readings.append(reading)
         while self._readings[0].at < reading.at - HISTORY:
@@ -100,11 +101,14 @@ class InterfaceWatch:
             await asyncio.sleep(SAMPLE_INTERVAL)
 
     def was_busy(self, since: float, capacity: float) -> bool:
-        """Whether the device was busy in any interval between readings that reaches past ``since`` (monotonic).
+        """Return whether the device was busy in any interval between readings that reaches past ``since``.
 
-        Busy for a link that carries ``capacity`` bytes per second; 0: not known, and nothing counts as busy. All of the
-        device's traffic counts, since all of it may be on that link. The same traffic may fill a slow link and leave a
-        fast one nearly idle.
+        All of the device's traffic counts, since all of it may be on one link. The same traffic may fill a slow link
+        and leave a fast one nearly idle.
+
+        Args:
+            since: Monotonic seconds.
+            capacity: Bytes/s of the link; 0: not known, and nothing counts as busy.
         """
         if capacity == 0:
             return False
@@ -120,26 +124,26 @@ class InterfaceWatch:
         return False
 
     def sending_rate(self, window: float) -> float:
-        """Bytes per second sent over the last ``window`` seconds; 0 while the readings span less."""
+        """Return the bytes/s sent over the last ``window`` seconds; 0 while the readings span less."""
         self.read()
         _, sent = _rates(list(self._readings), window)
         return sent
 
     def least_sent(self, window: float, since: float) -> float:
-        """Bytes per second that left in the idlest ``window`` seconds since then (monotonic); infinite: no window."""
+        """Return the bytes/s that left in the idlest ``window`` seconds since a moment; infinite: no such window."""
         self.read()
         readings = [each for each in self._readings if each.at >= since]
         spans = (readings[: end + 1] for end in range(len(readings)))
         return min((_rates(span, window)[1] for span in spans if span[-1].at - span[0].at >= window), default=math.inf)
 
     def most_received(self, window: float) -> float:
-        """Bytes per second that arrived in the busiest ``window`` seconds of the readings; 0 if they span less."""
+        """Return the bytes/s that arrived in the busiest ``window`` seconds of the readings; 0 if they span less."""
         readings = list(self._readings)
         return max(_rates(readings[: end + 1], window)[0] for end in range(len(readings)))
 
 
 def _rates(readings: list[Reading], window: float) -> tuple[float, float]:
-    """Bytes per second received and sent over the last ``window`` seconds; zeros where the readings span less."""
+    """Return the bytes/s received and sent over the last ``window`` seconds; zeros if the readings span less."""
     now = readings[-1]
     for before in reversed(readings):
         if (elapsed := now.at - before.at) >= window:
@@ -155,7 +159,7 @@ _MOST_ADDRESSES = 1024
 
 
 def device_addresses() -> list[tuple[str, str]]:
-    """Every IPv4 address of this network namespace, with the device that has it."""
+    """Return every IPv4 address of this network namespace, with the device that has it."""
     buffer = array.array("B", bytes(_ENTRY.size * _MOST_ADDRESSES))
     address, size = buffer.buffer_info()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -168,9 +172,12 @@ def device_addresses() -> list[tuple[str, str]]:
 
 
 def first_usable(names: str) -> str:
-    """Of network devices separated by commas the first that has an IPv4 address, as ranks choose theirs.
+    """Return the first of some network devices, separated by commas, that has an IPv4 address, as ranks choose theirs.
 
-    A single name is taken as it is. Raises `UserError` where none of several has one.
+    A single name is taken as it is.
+
+    Raises:
+        UserError: If none of several has an address.
     """
     if "," not in names:
         return names
@@ -186,9 +193,12 @@ def first_usable(names: str) -> str:
 
 
 def require_device_of(listen: str, interface: str) -> None:
-    """Raise `UserError` where traffic to the address ``listen`` does not pass the device whose counters are read.
+    """Check that traffic to the address ``listen`` passes the device whose counters are read.
 
     An address that is not this machine's is left alone: listening on it fails by itself, with a message of its own.
+
+    Raises:
+        UserError: If it passes another device.
     """
     if listen == "0.0.0.0":  # noqa: S104 - compared, not bound
         return

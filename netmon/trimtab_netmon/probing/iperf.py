@@ -39,7 +39,11 @@ _WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
 
 
 def require_iperf3() -> None:
-    """Raise `UserError` where iperf3, or the program that ends it with its monitor, is not installed."""
+    """Check that iperf3, and the program that ends it with its monitor, are installed.
+
+    Raises:
+        UserError: If one of them is not.
+    """
     for program, package in (("iperf3", "iperf3"), (_WITH_PARENT[0], "util-linux")):
         if shutil.which(program) is None:
             raise UserError(
@@ -48,7 +52,7 @@ def require_iperf3() -> None:
 
 
 def installed_version() -> str:
-    """Return the version of the iperf3 that is installed, such as ``3.18``; empty where it does not say."""
+    """Return the version of the iperf3 that is installed, such as ``3.18``; empty if it does not say."""
     try:
         said = subprocess.run(["iperf3", "--version"], capture_output=True, text=True, timeout=PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -58,13 +62,13 @@ def installed_version() -> str:
 
 
 def is_fragile(version: str) -> bool:
-    """Whether upstream's iperf3 of a version is ended by one malformed message; a distribution may have mended it."""
+    """Return whether a malformed message ends upstream's iperf3 of a version; a distribution may have fixed it."""
     numbers = re.match(r"(\d+)\.(\d+)", version)
     return numbers is not None and (int(numbers[1]), int(numbers[2])) < LEAST_ROBUST
 
 
 def log_engine(probe: str) -> None:
-    """Log what sends this host's tests, given the job's ``network.probe``, and which iperf3 is installed."""
+    """Log which engine sends this host's tests, given the job's ``network.probe``, and the version of iperf3."""
     if probe == "native" or not has_iperf3():
         log.info("bandwidth tests use the native engine")
         return
@@ -72,7 +76,7 @@ def log_engine(probe: str) -> None:
     log.info("bandwidth tests use iperf3 %s", version or "of an unknown version")
     if is_fragile(version):
         log.warning(
-            "iperf3 %s: one malformed message of a stranger ends versions before %d.%d, unless the distribution mended"
+            "iperf3 %s: a malformed message from anyone ends versions before %d.%d, unless the distribution has fixed"
             " it; install a newer one, or set spec.network.probe to native",
             *(version, *LEAST_ROBUST),
         )
@@ -95,7 +99,11 @@ class IperfServer:
 
     @classmethod
     async def start(cls, listen: str, peer: str) -> IperfServer:
-        """Start one for a client at the address ``peer``, ready when this returns. Raises `TestError`."""
+        """Start a server for a client at the address ``peer``, ready when this returns.
+
+        Raises:
+            TestError: If it does not start.
+        """
         port = _free_port(listen)
         process = await asyncio.create_subprocess_exec(
             *(*_WITH_PARENT, "iperf3", "--server", "--one-off", "--json", "--interval", str(INTERVAL)),
@@ -136,7 +144,7 @@ class IperfServer:
         return busiest_thread_seconds(self._process.pid)
 
     def require_good(self) -> None:
-        """Raise `TestError` if it died, or anybody but the client is connected to it."""
+        """Raise `TestError` if the server died, or anyone but the client is connected to it."""
         if self._process.returncode is not None and self._process.returncode < 0:
             raise SpoiledError(f"iperf3 ended {_how(self._process.returncode)}")
         if self._process.returncode:
@@ -160,7 +168,7 @@ class IperfClient:
 
     @classmethod
     async def start(cls, target: Endpoint, source: str, limit: float, window: int | None) -> IperfClient:
-        """Start one that sends for ``limit`` seconds (rounded up) unless it is stopped before.
+        """Start a client that sends for ``limit`` seconds (rounded up) unless it is stopped before.
 
         With a ``window``, each stream keeps at most about so many bytes under way.
         """
@@ -182,7 +190,7 @@ class IperfClient:
 
     @property
     def failure(self) -> str:
-        """Why it ended by itself before its time; empty if it did not."""
+        """The reason why it ended by itself before its time; empty if it did not."""
         return f"iperf3 ended {_how(self._process.returncode)}" if self._process.returncode else ""
 
     @property
@@ -191,7 +199,7 @@ class IperfClient:
         return busiest_thread_seconds(self._process.pid)
 
     async def stop(self) -> str:
-        """End it; return what it said of errors, which may be those of being ended."""
+        """End it; return its error messages, which may be those of being ended."""
         said = complaint(await stop(self._process))
         return said and f"iperf3: {said}"
 
@@ -201,7 +209,7 @@ def _how(returncode: int) -> str:
 
 
 def _free_port(host: str) -> int:
-    """A port that is free now; the kernel chooses it at random."""
+    """Return a port that is free now; the kernel chooses it at random."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
@@ -213,7 +221,7 @@ def largest_window() -> int:
 
 
 async def stop(process: Process) -> str:
-    """End a child: politely, then not; returns what it printed."""
+    """End a child, by SIGTERM and then by SIGKILL; return its output."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGTERM)  # terminate() may reap it before asyncio does, which then complains
@@ -236,7 +244,7 @@ async def _complaint(process: Process) -> str:
 
 
 def complaint(report: str) -> str:
-    """What a JSON report says went wrong; empty if only that it was stopped."""
+    """Return the error in a JSON report; empty if it is only that the process was stopped."""
     try:
         error = str(json.loads(report).get("error", ""))
     except ValueError:

@@ -1,4 +1,4 @@
-"""From round trips to latency: the shortest of those that did not wait behind the job's own traffic.
+"""Latency from round trips: the shortest of those that did not wait behind the job's own traffic.
 
 Pure: samples and times go in, measurements come out.
 """
@@ -16,8 +16,8 @@ FEWEST_QUIET = 4
 SLIGHT_RISE = 1e-3
 #: Quiet samples that must agree on so slight a rise.
 FEWEST_QUIET_OF_SLIGHT_RISE = 12
-#: A latency is in doubt when even the shortest recent echo takes more than this many times as long.
-DOUBTFUL = 1.1
+#: A latency is suspect when even the shortest recent echo takes more than this many times as long.
+SUSPECT_ABOVE = 1.1
 #: Seconds that the window reaches back at most.
 LONGEST_WINDOW = 10.0
 
@@ -36,7 +36,7 @@ class RoundTrip:
 
 @dataclass(frozen=True)
 class Latency:
-    """What the recent echoes of one link say; seconds, one way."""
+    """The latency of one link by its recent echoes; seconds, one way."""
 
     latency: float
     jitter: float
@@ -61,16 +61,19 @@ class LatencyWindow:
         while self._samples[0].at < sample.at - LONGEST_WINDOW:
             self._samples.popleft()
 
-    def is_in_doubt(self) -> bool:
-        """Whether recent echoes took longer than the latency says: a queue, or a change that quiet echoes must show."""
+    def is_suspect(self) -> bool:
+        """Return whether recent echoes took longer than the latency says.
+
+        The reason is a queue, or a change that quiet echoes must show.
+        """
         if self._latency == 0:
             return True
         newest = self._samples[-1].at
         shortest = min(each.seconds for each in self._samples if each.at > newest - WINDOW) / 2
-        return shortest > DOUBTFUL * self._latency
+        return shortest > SUSPECT_ABOVE * self._latency
 
     def estimate(self) -> Latency | None:
-        """The measurements now; None before the first few echoes.
+        """Return the measurements now; None before the first few echoes.
 
         A rise needs `FEWEST_QUIET` quiet echoes, none of which met the old latency, and a slight one more of them. A
         fall needs a single echo of any kind: nothing arrives faster than the link allows. Where a link never pauses
@@ -104,12 +107,12 @@ class LatencyWindow:
         )
 
     def _shows(self, sample: RoundTrip) -> bool:
-        """Whether an echo took no longer than the latency says, give or take what a busy machine adds."""
-        return sample.seconds / 2 <= max(DOUBTFUL * self._latency, self._latency + SLIGHT_RISE)
+        """Return whether an echo took no longer than the latency says, up to what a busy machine adds."""
+        return sample.seconds / 2 <= max(SUSPECT_ABOVE * self._latency, self._latency + SLIGHT_RISE)
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value below which ``share`` of the values lie, interpolated."""
+    """Return the value below which ``share`` of the values lie, interpolated."""
     ordered = sorted(values)
     position = share * (len(ordered) - 1)
     below = int(position)

@@ -109,7 +109,7 @@ class _Streams:
 
 
 class NativeReceiver:
-    """Receives one test.
+    """The receiving end of one test.
 
     Args:
         listen: The address to listen at; the port is random.
@@ -139,7 +139,7 @@ class NativeReceiver:
 
     @property
     def busiest_thread_seconds(self) -> float:
-        """Not counted: there is no engine to change to."""
+        """Always 0: there is no engine to change to."""
         return 0.0
 
     def require_good(self) -> None:
@@ -153,7 +153,7 @@ class NativeReceiver:
         self._listener.close()
 
     def _accept_all(self) -> list[socket.socket]:
-        """The sender's connections. Whatever else connects is closed."""
+        """Accept the sender's connections; close all others."""
         accepted: list[socket.socket] = []
         try:
             while len(accepted) < NUM_STREAMS:
@@ -185,7 +185,7 @@ class NativeReceiver:
 
 
 class NativeSender:
-    """Sends one test.
+    """The sending end of one test.
 
     Args:
         target: Where the receiver listens.
@@ -210,12 +210,12 @@ class NativeSender:
 
     @property
     def failure(self) -> str:
-        """Why it ended by itself before its time; empty if it did not."""
+        """The reason why it ended by itself before its time; empty if it did not."""
         return self._streams.error and f"native test: {self._streams.error}"
 
     @property
     def busiest_thread_seconds(self) -> float:
-        """Not counted: there is no engine to change to."""
+        """Always 0: there is no engine to change to."""
         return 0.0
 
     async def stop(self) -> str:

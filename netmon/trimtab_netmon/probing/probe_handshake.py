@@ -35,7 +35,11 @@ def draw_ticket() -> bytes:
 
 
 def initiate(ticket: bytes) -> Steps:
-    """The sender's end. Raises `AuthenticationError`."""
+    """Run the sender's end.
+
+    Raises:
+        AuthenticationError: If the receiver does not know the ticket.
+    """
     greeting = secrets.token_bytes(_NUM_BYTES)
     yield greeting
     answer = yield 2 * _NUM_BYTES
@@ -46,7 +50,11 @@ def initiate(ticket: bytes) -> Steps:
 
 
 def respond(ticket: bytes) -> Steps:
-    """The receiver's end. Raises `AuthenticationError`."""
+    """Run the receiver's end.
+
+    Raises:
+        AuthenticationError: If the sender does not know the ticket.
+    """
     greeting = yield _NUM_BYTES
     number = secrets.token_bytes(_NUM_BYTES)
     yield number + _digest(ticket, b"receiver", greeting + number)
@@ -56,7 +64,12 @@ def respond(ticket: bytes) -> Steps:
 
 
 def run_handshake(connection: socket.socket, steps: Steps) -> None:
-    """Run one end over a connection with a timeout. Raises `AuthenticationError` and OSError."""
+    """Run one end over a connection with a timeout.
+
+    Raises:
+        AuthenticationError: If the other end does not know the ticket.
+        OSError: If the connection fails.
+    """
     request = next(steps)
     try:
         while True:

@@ -16,7 +16,7 @@ _ESTABLISHED, _LISTENING = "01", "0A"
 
 
 def transferred_bytes(pid: int) -> int:
-    """Bytes that a running server has read, or a client written; 0 once it has ended.
+    """Return the bytes that a running server has read, or a client written; 0 once it has ended.
 
     The kernel counts them as they happen; iperf3's own report comes when it is over.
     """
@@ -28,7 +28,7 @@ def transferred_bytes(pid: int) -> int:
 
 
 def busiest_thread_seconds(pid: int) -> float:
-    """Processor seconds of the busiest thread of a running process; 0 once it has ended.
+    """Return the processor seconds of the busiest thread of a running process; 0 once it has ended.
 
     Before version 3.16 one thread of iperf3 moves all data; since then each stream has one of its own.
     """
@@ -41,7 +41,7 @@ def busiest_thread_seconds(pid: int) -> float:
 
 
 def is_listening(port: int) -> bool:
-    """Whether a socket of this network namespace listens on a TCP port."""
+    """Return whether a socket of this network namespace listens on a TCP port."""
     return any(state == _LISTENING for _, state in _sockets_at(port))
 
 
@@ -51,7 +51,7 @@ def connected_to(port: int) -> set[str]:
 
 
 def _sockets_at(port: int) -> Iterator[tuple[str, str]]:
-    """The other end's address and the state of each socket at a local port."""
+    """Yield the other end's address and the state of each socket at a local port."""
     for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
         path = Path(table)
         if not path.exists():
@@ -63,5 +63,8 @@ def _sockets_at(port: int) -> Iterator[tuple[str, str]]:
 
 
 def _address(words: str) -> str:
-    """An address as /proc writes it: hexadecimal words of the machine's byte order. The last one is an IPv4 address."""
+    """Convert an address as /proc writes it: hexadecimal words of the machine's byte order.
+
+    The last word is an IPv4 address.
+    """
     return socket.inet_ntoa(int(words[-8:], 16).to_bytes(4, sys.byteorder))

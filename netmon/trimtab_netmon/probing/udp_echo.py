@@ -41,8 +41,8 @@ from trimtab_netmon.settings import Endpoint
 
 #: Echoes a second to each peer.
 RATE = 10.0
-#: Echoes a second where the latency is in doubt: enough of them fall into the short pauses of a busy link.
-RATE_IN_DOUBT = 50.0
+#: Echoes a second where the latency is suspect: enough of them fall into the short pauses of a busy link.
+RATE_IF_SUSPECT = 50.0
 #: Most echoes a second to all peers together, which bounds the processor time that echoes take.
 MOST_ECHOES = 300.0
 #: An echo is quiet if the interfaces were not busy from this many seconds before it until its end.
@@ -75,19 +75,19 @@ class _Asked(NamedTuple):
 
 
 class EchoCounter(Protocol):
-    """Counts echoes by worker."""
+    """Counters of echoes by worker."""
 
     def count_request(self, worker: int) -> None:
-        """A request was sent."""
+        """Count a request that was sent."""
 
     def count_unanswered(self, worker: int) -> None:
-        """A request was not answered within `LONGEST_ROUND_TRIP`."""
+        """Count a request that was not answered within `LONGEST_ROUND_TRIP`."""
 
 
 class Echo:
     """Asks every peer, answers every peer, and hands each round trip to ``on_round_trip(worker, round trip)``.
 
-    ``is_in_doubt(worker)`` says whether to ask that peer more often, ``capacity_to(worker)`` how many bytes per second
+    ``is_suspect(worker)`` says whether to ask that peer more often, ``capacity_to(worker)`` how many bytes per second
     the slower direction between this host and the peer carries (0: not known). Without peers it only waits.
     """
 
@@ -101,7 +101,7 @@ class Echo:
         interface: InterfaceWatch,
         counter: EchoCounter,
         on_round_trip: Callable[[int, RoundTrip], None],
-        is_in_doubt: Callable[[int], bool],
+        is_suspect: Callable[[int], bool],
         capacity_to: Callable[[int], float],
     ) -> None:
         self._worker = worker
@@ -109,12 +109,12 @@ class Echo:
         self._addresses = addresses
         self._key = key
         self._asked: dict[int, _Asked] = {}
-        """By number, in order of time."""
+        """The pending requests by number, in order of time."""
         self._clock = ArrivalClock()
         self._interface = interface
         self._counter = counter
         self._on_round_trip = on_round_trip
-        self._is_in_doubt = is_in_doubt
+        self._is_suspect = is_suspect
         self._capacity_to = capacity_to
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
@@ -161,14 +161,14 @@ class Echo:
 
         Intervals are random, so they are never in step with the job's own rhythm.
         """
-        self._forget_the_unanswered()
+        self._drop_unanswered()
         now = asyncio.get_running_loop().time()
         while due and due[0][0] <= now:
             worker = due[0][1]
             if (address := self._addresses.endpoint(worker)) is not None:
                 self._ask(worker, address)
                 self._counter.count_request(worker)
-            rate = min(RATE_IN_DOUBT if self._is_in_doubt(worker) else RATE, MOST_ECHOES / (self._num_workers - 1))
+            rate = min(RATE_IF_SUSPECT if self._is_suspect(worker) else RATE, MOST_ECHOES / (self._num_workers - 1))
             heapq.heapreplace(due, (now + random.uniform(0.5, 1.5) / rate, worker))
 
     async def _keep_identifying(self) -> None:
@@ -188,8 +188,8 @@ class Echo:
         with contextlib.suppress(OSError):  # like a datagram that is lost on the way
             self._socket.sendto(pack(self._key, packet), address)
 
-    def _forget_the_unanswered(self) -> None:
-        """Of requests whose answers would come too late: they are the first."""
+    def _drop_unanswered(self) -> None:
+        """Drop the oldest requests, whose answers would come too late."""
         oldest = time.monotonic_ns() - int(LONGEST_ROUND_TRIP * 1e9)
         while self._asked and self._asked[number := next(iter(self._asked))].at < oldest:
             if (worker := self._asked.pop(number).worker) is not None:
@@ -251,7 +251,7 @@ class Echo:
 
 
 def _stamp(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """When the kernel received the datagram, nanoseconds since the epoch."""
+    """Return when the kernel received the datagram, in nanoseconds since the epoch."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
             seconds, nanoseconds = _TIMESPEC.unpack(data[: _TIMESPEC.size])

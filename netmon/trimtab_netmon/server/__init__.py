@@ -1,1 +1,1 @@
-"""The monitor as a process: what it starts, and the gRPC services that it answers."""
+"""The monitor as a process, with the gRPC services that it answers."""

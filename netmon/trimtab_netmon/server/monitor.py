@@ -53,7 +53,7 @@ ARRIVALS_WINDOW = 1.0
 
 
 class Monitor:
-    """Made in a running event loop; `run` serves until cancelled."""
+    """A monitor, made in a running event loop; `run` serves until cancelled."""
 
     def __init__(self, settings: Settings) -> None:
         if settings.others and settings.probe == "iperf3":
@@ -68,7 +68,7 @@ class Monitor:
         self._addresses = PeerAddresses(settings.worker, settings.peers, settings.listen, service)
         self._peers = Peers(settings.peers, self._addresses)
         self._windows = {worker: LatencyWindow() for worker in settings.others}
-        self._heard: dict[int, tuple[float, float]] = {}
+        self._heard_at: dict[int, tuple[float, float]] = {}
         self._capacities: dict[int, float] = {}
         self._links = Broadcast(netmon_pb2.LinkTable(source=settings.worker))
         self._published = Broadcast(netmon_pb2.NetworkState(num_workers=len(settings.peers)))
@@ -77,7 +77,11 @@ class Monitor:
             self._coordinator = Coordinator(settings, self._peers, self._published, self._metrics)
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises `UserError` where a port is taken."""
+        """Serve until cancelled.
+
+        Raises:
+            UserError: If a port is taken.
+        """
         settings = self._settings
         require_free(settings)
         tester = Tester(settings, self._interface, self._peers, self._latency)
@@ -94,7 +98,7 @@ class Monitor:
             listen(server, f"localhost:{settings.listen.port}")
         echo = Echo(
             *(settings.worker, len(settings.peers), settings.listen, self._addresses, self._key),
-            *(self._interface, self._metrics, self._take, self._is_in_doubt, self._capacity_to),
+            *(self._interface, self._metrics, self._take, self._is_suspect, self._capacity_to),
         )
         if settings.metrics_port:
             self._metrics.serve(settings.listen, settings.metrics_port)
@@ -117,17 +121,17 @@ class Monitor:
     def _take(self, worker: int, round_trip: RoundTrip) -> None:
         self._metrics.round_trips.observe(round_trip.seconds)
         self._windows[worker].add(round_trip)
-        self._heard[worker] = (round_trip.at, time.time())
+        self._heard_at[worker] = (round_trip.at, time.time())
 
-    def _is_in_doubt(self, worker: int) -> bool:
-        return worker in self._heard and self._windows[worker].is_in_doubt()
+    def _is_suspect(self, worker: int) -> bool:
+        return worker in self._heard_at and self._windows[worker].is_suspect()
 
     def _capacity_to(self, worker: int) -> float:
-        """Bytes per second of the slower direction to a worker; else of the slowest known link here; 0: not known."""
+        """Return the bytes/s of the slower direction to a worker, else of the slowest known link here; 0: not known."""
         return self._capacities.get(worker) or min(self._capacities.values(), default=0.0)
 
     def _latency(self, worker: int) -> float:
-        """One-way latency to a worker, seconds; 0: not known."""
+        """Return the one-way latency to a worker in seconds; 0: not known."""
         estimate = self._windows[worker].estimate()
         return 0.0 if estimate is None else estimate.latency
 
@@ -138,7 +142,7 @@ class Monitor:
         while True:
             links = [self._link(worker) for worker in self._settings.others]
             now = time.monotonic()
-            if now - written >= HEARTBEAT or any(map(_is_news, last, links)):
+            if now - written >= HEARTBEAT or any(map(_has_moved, last, links)):
                 last, written = links, now
                 self._links.publish(
                     netmon_pb2.LinkTable(
@@ -153,7 +157,7 @@ class Monitor:
         estimate = self._windows[worker].estimate()
         if estimate is None:
             return LinkState(self._settings.worker, worker)
-        heard_at, heard_at_unix = self._heard[worker]
+        heard_at, heard_at_unix = self._heard_at[worker]
         silence = time.monotonic() - heard_at
         is_unreachable = silence > ECHO_TIMEOUT
         is_stale = is_unreachable or estimate.age > LATENCY_TIMEOUT
@@ -177,7 +181,7 @@ class Monitor:
             self._interface.capacity = max((converters.magnitude(each.bandwidth.value) for each in mine), default=0.0)
 
     async def _lead_or_follow(self) -> None:
-        """Worker 0 coordinates; the others publish what it publishes."""
+        """Coordinate on worker 0; on the others, publish what worker 0 publishes."""
         if self._coordinator is not None:
             await self._coordinator.run()
             return
@@ -193,15 +197,15 @@ class Monitor:
                 await asyncio.sleep(0.5)
 
 
-def _is_news(before: LinkState, after: LinkState) -> bool:
-    """Whether a link's latency moved, or began or ceased to be stale."""
+def _has_moved(before: LinkState, after: LinkState) -> bool:
+    """Return whether a link's latency moved, or began or ceased to be stale."""
     if (before.latency.stale, before.is_unreachable) != (after.latency.stale, after.is_unreachable):
         return True
     return moved(before.latency.value, after.latency.value, NEWS)
 
 
 def _capacities(state: netmon_pb2.NetworkState, worker: int) -> dict[int, float]:
-    """Bytes per second of the slower direction between a worker and each other one, where one is known."""
+    """Return the bytes/s of the slower direction between a worker and each other one, where one is known."""
     result: dict[int, float] = {}
     for link in state.links:
         value = converters.magnitude(link.bandwidth.value)
@@ -212,7 +216,7 @@ def _capacities(state: netmon_pb2.NetworkState, worker: int) -> dict[int, float]
 
 
 def _gone_stale(state: netmon_pb2.NetworkState, why: str) -> netmon_pb2.NetworkState:
-    """The state as it stands when worker 0's monitor no longer answers."""
+    """Return the state for the time when worker 0's monitor no longer answers."""
     stale = netmon_pb2.NetworkState()
     stale.CopyFrom(state)
     stale.summary.stale = True
@@ -221,7 +225,11 @@ def _gone_stale(state: netmon_pb2.NetworkState, why: str) -> netmon_pb2.NetworkS
 
 
 def require_free(settings: Settings) -> None:
-    """Raise `UserError` where the port that a monitor listens on is taken."""
+    """Check that the port that a monitor listens on is free.
+
+    Raises:
+        UserError: If it is taken.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -236,7 +244,7 @@ def require_free(settings: Settings) -> None:
 
 
 def serve(settings: Settings, on_stop: Callable[[Callable[[], None]], None]) -> None:
-    """Run a monitor until it is told to stop; ``on_stop`` is given the function that stops it."""
+    """Run a monitor until it is told to stop; ``on_stop`` gets the function that stops it."""
 
     async def main() -> None:
         monitor = Monitor(settings)

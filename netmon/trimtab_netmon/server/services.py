@@ -1,4 +1,4 @@
-"""The gRPC services of a monitor: thin, between messages and the parts that know."""
+"""The gRPC services of a monitor, thin layers over its parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class NetworkMonitor:
-    """What trainers ask."""
+    """The service for trainers."""
 
     def __init__(
         self, published: Broadcast[netmon_pb2.NetworkState], coordinator: Coordinator | None, peers: Peers
@@ -38,13 +38,13 @@ class NetworkMonitor:
     async def GetNetworkState(  # noqa: N802 - the contract's name
         self, request: netmon_pb2.GetNetworkStateRequest, context: Context
     ) -> netmon_pb2.NetworkState:
-        """The state as last published."""
+        """Return the state as last published."""
         return self._published.value
 
     async def WatchNetworkState(  # noqa: N802
         self, request: netmon_pb2.WatchNetworkStateRequest, context: Context
     ) -> AsyncIterator[netmon_pb2.NetworkState]:
-        """The state, then every newer one, in parts where the reader can put them together."""
+        """Yield the state, then every newer one, as deltas if the reader accepts them."""
         sender = StateSender()
         async for state in self._published.subscribe():
             yield sender.message(state, time.monotonic()) if request.accepts_partial else state
@@ -72,7 +72,7 @@ class NetworkMonitor:
 
 
 class MonitorPeer:
-    """What monitors ask each other."""
+    """The service for other monitors."""
 
     def __init__(self, links: Broadcast[netmon_pb2.LinkTable], tester: Tester, num_workers: int) -> None:
         self._num_workers = num_workers
@@ -82,7 +82,7 @@ class MonitorPeer:
     async def WatchLinks(  # noqa: N802
         self, request: netmon_pb2.WatchLinksRequest, context: Context
     ) -> AsyncIterator[netmon_pb2.LinkTable]:
-        """The latency of the links that leave this worker, as it changes."""
+        """Yield the latency of the links that leave this worker, as it changes."""
         async for table in self._links.subscribe():
             yield table
 
@@ -122,6 +122,6 @@ class MonitorPeer:
 
 
 def _engines(request: netmon_pb2.ReceiveTestRequest) -> list[Engine]:
-    """The engines that a sender can use, of those known here."""
+    """Return the engines that a sender can use, of those known here."""
     known = {each.value: each for each in Engine}
     return [known[number] for number in request.engines if number in known]

@@ -1,1 +1,1 @@
-"""What a TrainingJob is turned into: each kind of object a file, each a pure function."""
+"""The objects that a TrainingJob is turned into: a file for each kind, pure functions all."""

@@ -15,9 +15,9 @@ from trimtab_operator.settings import Settings
 
 
 def relabelled(job: str, namespace: str, name: str, uid: str, attempt: int) -> Object:
-    """The labels with which the Job of this name and uid was made, to be applied; ``job`` is its TrainingJob.
+    """Return the labels with which the Job of this name and uid was made, to be applied.
 
-    Nothing else of a Job is ever written again, except whether it is suspended.
+    Nothing else of a Job is ever written again, except whether it is suspended. ``job`` is the name of its TrainingJob.
     """
     return {
         "apiVersion": JOBS.api_version,
@@ -31,7 +31,7 @@ def relabelled(job: str, namespace: str, name: str, uid: str, attempt: int) -> O
     }
 
 
-def child_job(
+def job_manifest(
     job: TrainingJob,
     namespace: str,
     uid: str,
@@ -40,12 +40,20 @@ def child_job(
     settings: Settings,
     account_pull_secrets: Sequence[Object] = (),
 ) -> Object:
-    """One attempt at the whole job: the first worker that fails ends it, for all ranks start again together.
+    """Return the Job of one attempt: the first worker that fails ends it, because all ranks start again together.
 
-    A pod that the cluster takes away does not count as failed; nor is any replaced before it has ended, or two
-    processes would be the same rank. ``job_labels`` are the TrainingJob's: Kueue's pass through, as `suspend` does; and
-    a Job in a queue is born suspended in any case, so that it waits to be admitted whether or not Kueue's webhook sees
-    it made.
+    A pod that the cluster takes away does not count as failed. No pod is replaced before it has ended, or two processes
+    would be the same rank. A Job in a queue is created suspended, so that it waits for admission whether or not Kueue's
+    webhook sees it.
+
+    Args:
+        job: The TrainingJob.
+        namespace: The namespace of the TrainingJob.
+        uid: The uid of the TrainingJob.
+        attempt: Number of restarts before this attempt.
+        job_labels: The TrainingJob's labels; Kueue's pass through to the Job.
+        settings: The operator's settings.
+        account_pull_secrets: Pull secrets of the pods' ServiceAccount.
     """
     manifest = owned(JOBS, attempt_name(job.metadata.name, attempt), job, namespace, uid)
     queue = {name: value for name, value in job_labels.items() if name.startswith(KUEUE_PREFIX)}

@@ -1,4 +1,4 @@
-"""Who may connect to the job's pods: only each other, the operator, and whoever collects metrics."""
+"""The NetworkPolicy of a job: its pods accept each other, the operator, and the collector of metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPERATOR_PODS = {"app.kubernetes.io/name": "trimtab-operator"}
 
 
 def network_policy(job: TrainingJob, namespace: str, uid: str, settings: Settings) -> Object:
-    """The policy limits incoming traffic only: training data may come from anywhere."""
+    """Return the policy, which limits incoming traffic only: training data may come from anywhere."""
     same_job = {"podSelector": {"matchLabels": {JOB_NAME: job.metadata.name}}}
     operator = {
         "namespaceSelector": {"matchLabels": {_NAMESPACE: settings.namespace}},

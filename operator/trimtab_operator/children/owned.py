@@ -1,4 +1,4 @@
-"""What all children have in common: their names, their labels, and the owner with which they are deleted."""
+"""The common parts of all children: names, labels, and the owner with which they are deleted."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _NOT_INHERITED = (
 
 
 def shared_name(job: str) -> str:
-    """Name of the children that nobody looks up by hand: all but the Job and its Service, named as the TrainingJob."""
+    """Return the name of all children but the Job and its Service, which are named as the TrainingJob."""
     return f"{job}-trimtab"
 
 
 def inherited(job: TrainingJob) -> tuple[dict[str, str], dict[str, str]]:
-    """Labels and annotations of the TrainingJob that every child and pod gets: policies and cost reports ask for them.
+    """Return the TrainingJob's labels and annotations that every child and pod gets, for policies and cost reports.
 
     Left out are those by which other programs would take a child for something else: for an object that they apply or
     queue themselves, or for another Job's pod.
@@ -44,7 +44,7 @@ def _inherited(given: dict[str, str] | None) -> dict[str, str]:
 
 
 def owned(resource: Resource, name: str, job: TrainingJob, namespace: str, uid: str) -> Object:
-    """The head of a child's manifest."""
+    """Return the head of a child's manifest."""
     owner = {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -68,7 +68,7 @@ def owned(resource: Resource, name: str, job: TrainingJob, namespace: str, uid: 
 
 
 def name_conflict(kind: str, name: str, is_deleting: bool) -> str:
-    """The message, with its remedy, where an object of someone else has a child's name; it is never written to."""
+    """Return the message, with its remedy, for an object of someone else that has a child's name."""
     if is_deleting:
         return f"waits for the {kind} {name}, which is going"
     remedy = "delete it, or create this TrainingJob under another name"
@@ -76,5 +76,5 @@ def name_conflict(kind: str, name: str, is_deleting: bool) -> str:
 
 
 def tampered(kind: str, name: str) -> str:
-    """The message, with its remedy, where somebody replaced a child that cannot be written to."""
+    """Return the message, with its remedy, for an immutable child that somebody replaced."""
     return f"the {kind} {name} does not hold what the operator put there; delete it, and the operator makes another"

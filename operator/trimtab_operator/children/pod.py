@@ -69,9 +69,14 @@ _TLS_MOUNT: Object = {"name": _TLS_VOLUME, "mountPath": TLS_DIRECTORY, "readOnly
 def pod_template(
     job: TrainingJob, namespace: str, attempt: int, settings: Settings, account_pull_secrets: Sequence[Object] = ()
 ) -> Object:
-    """The template of a Job. What the user wrote stays, except what would let ranks restart one by one.
+    """Return the template of a Job: the user's, except what would let ranks restart one by one.
 
-    ``account_pull_secrets`` are those of the pod's ServiceAccount, which Kubernetes adds only to a pod without any.
+    Args:
+        job: The TrainingJob.
+        namespace: The namespace of the TrainingJob.
+        attempt: Number of restarts before this attempt.
+        settings: The operator's settings.
+        account_pull_secrets: Pull secrets of the pod's ServiceAccount, which Kubernetes adds only to a pod without any.
     """
     template = copy.deepcopy(job.spec.template)
     metadata, pod = template.get("metadata") or {}, template["spec"]
@@ -104,7 +109,7 @@ def pod_template(
 
 
 def account_of(pod: Object) -> str:
-    """The ServiceAccount that a pod of this spec runs under."""
+    """Return the name of the ServiceAccount that a pod of this spec runs under."""
     return str(pod.get("serviceAccountName") or pod.get("serviceAccount") or DEFAULT_ACCOUNT)
 
 
@@ -136,7 +141,7 @@ def _complete_trainer(trainer: Object, job: TrainingJob, namespace: str, attempt
 
 
 def _monitor(job: TrainingJob, namespace: str, attempt: int, settings: Settings, trainer: Object) -> Object:
-    """The network monitor: a sidecar that is up before the trainer starts, and ends after it."""
+    """Return the network monitor: a sidecar that is up before the trainer starts, and ends after it."""
     network = job.spec.network
     interface, variables = _interface(trainer)
     flags = {
@@ -201,13 +206,13 @@ def _volumes(job: TrainingJob, given: Iterable[Object], trainer: Object) -> list
 
 
 def _files(volume: str, job: TrainingJob, *names: str) -> Object:
-    """A volume with files of the job's Secret."""
+    """Return a volume with files of the job's Secret."""
     items = [{"key": name, "path": name} for name in names]
     return {"name": volume, "secret": {"secretName": shared_name(job.metadata.name), "items": items}}
 
 
 def _peers(job: TrainingJob, namespace: str, attempt: int) -> str:
-    """The addresses of all monitors, by rank, as a pattern: a list of many names is too long for one argument."""
+    """Return the addresses of all monitors, by rank, as a pattern: a list could exceed the limit of one argument."""
     return f"{_host(job, namespace, attempt, f'{{0..{job.spec.workers - 1}}}')}:{MONITOR_PORT}"
 
 
@@ -217,8 +222,9 @@ def _host(job: TrainingJob, namespace: str, attempt: int, worker: int | str) -> 
 
 
 def _interface(trainer: Object) -> tuple[str, list[Object]]:
-    """The device that gradients cross, and variables that the monitor needs to know it: the user's word for it (on the
-    host's network), else a pod's own.
+    """Return the device that gradients cross, and the variables that the monitor needs to know it.
+
+    The device is the user's (on the host's network), or else a pod's own.
     """
     given = [each for each in trainer["env"] if each["name"] == _INTERFACE_VARIABLE]
     if given and given[0].get("valueFrom"):

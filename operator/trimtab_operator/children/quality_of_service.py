@@ -1,7 +1,7 @@
-"""Whether a pod is to be Guaranteed, Kubernetes' word for one whose containers' requests equal their limits.
+"""Guaranteed pods: Kubernetes' class for pods whose containers' requests equal their limits.
 
-Such a pod is evicted last, and its containers may get processors of their own. One sidecar that is not so makes the
-whole pod Burstable.
+A Guaranteed pod is evicted last, and its containers may get processors of their own. One sidecar without equal requests
+and limits makes the whole pod Burstable.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from trimtab_operator.kube.resources import Object
 
-#: What counts: Kubernetes looks at no other resource.
+#: The resources that count; Kubernetes looks at no other.
 _COUNTED = ("cpu", "memory")
 #: CPU limit of a monitor for which the installer has set none. Less would slow down a bandwidth test.
 _MONITOR_CPU = "500m"
@@ -22,13 +22,13 @@ _UNITS |= {unit: Decimal(1024) ** (power + 1) for power, unit in enumerate(("Ki"
 
 
 def is_guaranteed(pod: Object) -> bool:
-    """Whether every container of this pod's spec has limits of processors and memory, and requests that equal them."""
+    """Return whether every container of a pod's spec has CPU and memory limits, and requests that equal them."""
     containers = [*pod["containers"], *(pod.get("initContainers") or ())]
     return all(_is_guaranteed(container.get("resources") or {}) for container in containers)
 
 
 def guaranteed(resources: Object) -> Object:
-    """A monitor's resources with requests and limits that are the same: the limit if there is one, else the request."""
+    """Return a monitor's resources with equal requests and limits: the limit if there is one, else the request."""
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     amounts = {**requests, "cpu": _MONITOR_CPU, **limits}
     return {"requests": amounts, "limits": dict(amounts)}
@@ -44,7 +44,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def _amount(quantity: object) -> Decimal | None:
-    """The amount of a quantity such as ``2``, ``500m``, ``8Gi`` or ``1e3``; None if it cannot be read."""
+    """Return the amount of a quantity such as ``2``, ``500m``, ``8Gi`` or ``1e3``; None if it cannot be read."""
     match = _QUANTITY.fullmatch(str(quantity))
     if match is None:
         return None

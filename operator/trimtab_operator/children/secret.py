@@ -22,9 +22,9 @@ _PEM_FILES = (AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE)
 
 
 def secret(job: TrainingJob, namespace: str, uid: str, now: datetime) -> Object:
-    """The only child that must not be applied again once it exists, because its certificates are new each time.
+    """Return the Secret, the only child that must not be applied again: its certificates are new each time.
 
-    Nor need it be: what may change of a job's spec is the operator's business, not its processes'.
+    Applying it again is not needed either: later changes of a job's spec concern the operator, not the job's processes.
     """
     issued = issue_certificates(job.metadata.name, namespace, now)
     files = {
@@ -41,12 +41,12 @@ def secret(job: TrainingJob, namespace: str, uid: str, now: datetime) -> Object:
 
 
 def is_intact(found: Object) -> bool:
-    """Whether such a Secret holds what the operator put there; whoever may write Secrets may have replaced it."""
+    """Return whether a Secret holds what the operator put there; anyone with the right to may have replaced it."""
     return _files(found) is not None
 
 
 def certificates_in(found: Object, uid: str) -> Certificates | None:
-    """The certificates in such a Secret; None if it is not that of the TrainingJob of this uid, or is not intact."""
+    """Return the certificates of a Secret; None if it is not intact, or not of the TrainingJob with this uid."""
     files = _files(found)
     if files is None or controller_uid(found) != uid:
         return None
@@ -54,7 +54,7 @@ def certificates_in(found: Object, uid: str) -> Certificates | None:
 
 
 def _files(found: Object) -> dict[str, bytes] | None:
-    """The files of a Secret by name; None where one is missing, or is not what its name says."""
+    """Return the files of a Secret by name; None if one is missing or malformed."""
     data = found.get("data") or {}
     try:
         files = {name: base64.b64decode(data[name], validate=True) for name in (*_PEM_FILES, JOB_KEY)}
@@ -65,16 +65,16 @@ def _files(found: Object) -> dict[str, bytes] | None:
 
 
 def issue_certificates(job: str, namespace: str, now: datetime) -> Certificates:
-    """Certificates by which the job's pods and the operator know each other; each worker has its Service's name."""
+    """Issue the certificates that the job's pods and the operator share; each worker has its Service's name."""
     domain = f"*.{job}.{namespace}.svc"
     return certificate_authority.issue(f"{namespace}/{job}", (domain, f"{domain}.cluster.local"), now)
 
 
 def job_file(job: TrainingJob, namespace: str) -> str:
-    """What a session reads: name, workers, template, and of the rest what differs from its default.
+    """Return the TrainingJob as JSON for a session: name, workers, template, and fields that have no default value.
 
-    A trainer image of another version fills in the defaults itself; a field with a new default is no news to an older
-    one. The status is left out, and what Kubernetes keeps.
+    A trainer image of another version fills in the defaults itself, so an older image need not know a field that was
+    added with a default. Status and metadata of Kubernetes are left out.
     """
     required = {"workers": job.spec.workers, "template": job.spec.template}
     head = {"apiVersion": job.api_version, "kind": job.kind, "metadata": {"name": job.metadata.name}}
@@ -88,7 +88,7 @@ def _dumped(job: TrainingJob) -> dict[str, Any]:
 
 
 def _differing(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """The values that differ from their defaults, at any depth."""
+    """Return the values that differ from their defaults, at any depth."""
     differing = {}
     for name, value in values.items():
         default = defaults.get(name)

@@ -11,9 +11,9 @@ from trimtab_operator.kube.resources import SERVICES, Object
 
 
 def service(job: TrainingJob, namespace: str, uid: str, attempt: int) -> Object:
-    """Workers are found before they are ready: they must find each other to become so.
+    """Return the Service, which publishes workers before they are ready: they must find each other to become so.
 
-    Those of earlier attempts are not found: a pod on a lost node stays for as long as the node does.
+    It does not publish workers of earlier attempts: a pod on a lost node stays for as long as the node does.
     """
     ports = {"master": MASTER_PORT, "monitor": MONITOR_PORT, "status": TRAINER_STATUS_PORT}
     return {

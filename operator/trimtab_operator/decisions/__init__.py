@@ -1,1 +1,1 @@
-"""What is to be done about a TrainingJob: pure functions of what was observed, and of the time."""
+"""Decisions on a TrainingJob: pure functions of the observed state and of the time."""

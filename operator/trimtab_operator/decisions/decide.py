@@ -1,4 +1,4 @@
-"""Decides the next action for a job from its observed state: pure, the whole life of a job on one screen."""
+"""The next action for a job, decided from its observed state: pure, the whole life of a job on one screen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 from trimtab_api.steps_of_attempts import MOST_WITHOUT_STEP, restarts_without_step
 
 from trimtab_operator.children.owned import name_conflict
-from trimtab_operator.decisions.observed_state import Child, ObservedState
+from trimtab_operator.decisions.observed_state import BatchJob, ObservedState
 from trimtab_operator.decisions.pods import Problem
 from trimtab_operator.decisions.policies.progress import TIMEOUTS, progress_deadline
 from trimtab_operator.decisions.policies.restart import (
@@ -55,18 +55,18 @@ class Action(Enum):
     """The one change that a decision asks for."""
 
     NOTHING = "nothing"
-    CREATE_CHILD = "create the Job"
-    DELETE_CHILD = "delete the Job and its pods"
-    RENEW_CHILD = "delete the Job, which makes no pods"
-    SUSPEND_CHILD = "suspend the Job"
-    RESUME_CHILD = "resume the Job"
-    LABEL_CHILD = "give the Job its labels back"
+    CREATE_BATCH_JOB = "create the Job"
+    DELETE_BATCH_JOB = "delete the Job and its pods"
+    RENEW_BATCH_JOB = "delete the Job, which makes no pods"
+    SUSPEND_BATCH_JOB = "suspend the Job"
+    RESUME_BATCH_JOB = "resume the Job"
+    LABEL_BATCH_JOB = "give the Job its labels back"
     DELETE_JOB = "delete the TrainingJob"
 
 
 @dataclass(frozen=True)
 class TerminalState:
-    """How a job ended."""
+    """The end of a job."""
 
     state: Literal["Succeeded", "Failed"]
     reason: str
@@ -75,7 +75,7 @@ class TerminalState:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now, what has happened, and when to reconcile again.
+    """The next action, the status to write, and the time of the next reconciliation.
 
     The operator writes what has happened to the status before it acts on it: it counts a restart first, and deletes
     the previous attempt's Job once the status says that this attempt is over. An operator that dies in between thus
@@ -83,10 +83,10 @@ class Decision:
     """
 
     action: Action = Action.NOTHING
-    child: Child | None = None
+    batch_job: BatchJob | None = None
     """The Job to delete, where ``action`` deletes one."""
     awaits_cause: bool = False
-    """Whether the attempt is over and what caused it will be known soon: until then the status stays as it is."""
+    """True if the attempt is over and its cause will be known soon: until then the status stays as it is."""
     terminal_state: TerminalState | None = None
     restart: Restart | None = None
     backoff: RestartBackoff | None = None
@@ -94,56 +94,56 @@ class Decision:
     restarts_without_step: int | None = None
     """The last restarts in a row that failed before their first step; None: as before."""
     blocking_reason: str = ""
-    """What blocks the job, in words for the user."""
+    """The reason that blocks the job, in words for the user."""
     requeue_after_seconds: float | None = None
 
 
 def decide(observed: ObservedState) -> Decision:
-    """What is to be done about this job."""
-    spec, status, child = observed.job.spec, observed.status, observed.child
+    """Decide the next action for a job."""
+    spec, status, batch_job = observed.job.spec, observed.status, observed.batch_job
 
     if status.is_final:
         return _after_the_end(observed)
 
-    if child is not None and child.owner_uid != observed.uid:
-        return blocked(observed, name_conflict("Job", child.name, child.is_deleting))
+    if batch_job is not None and batch_job.owner_uid != observed.uid:
+        return blocked(observed, name_conflict("Job", batch_job.name, batch_job.is_deleting))
 
     left = seconds_to_deadline(spec.active_deadline_seconds, parse_time(status.start_time), observed.now)
-    if left is not None and left <= 0 and not (child is not None and child.is_complete):
+    if left is not None and left <= 0 and not (batch_job is not None and batch_job.is_complete):
         message = f"ran longer than spec.activeDeadlineSeconds ({spec.active_deadline_seconds} s)"
         return Decision(terminal_state=TerminalState("Failed", "DeadlineExceeded", message))
 
-    if child is None:
-        obsolete = next((each for each in observed.earlier_children if not each.is_deleting), None)
+    if batch_job is None:
+        obsolete = next((each for each in observed.earlier_batch_jobs if not each.is_deleting), None)
         if obsolete is not None:
-            return Decision(Action.DELETE_CHILD, child=obsolete)
+            return Decision(Action.DELETE_BATCH_JOB, batch_job=obsolete)
         waiting = min(LONGEST_WAIT, seconds_to(status.last_restart_time, observed.now))  # else by another's wrong clock
         if waiting > 0:
             return Decision(requeue_after_seconds=min(waiting, waiting if left is None else left))
         if observed.stale_pods:  # two attempts must not write to the same files
-            if observed.earlier_children or all(pod.to_end_by for pod in observed.stale_pods):
+            if observed.earlier_batch_jobs or all(pod.to_end_by for pod in observed.stale_pods):
                 return _while_ending(left)
             return blocked(observed, _earlier_pods_in_the_way(observed), Decision(requeue_after_seconds=left))
-        return Decision(Action.CREATE_CHILD, requeue_after_seconds=left)
-    if child.is_deleting:  # which takes for ever where the node of a pod is gone: that is to be told
+        return Decision(Action.CREATE_BATCH_JOB, requeue_after_seconds=left)
+    if batch_job.is_deleting:  # which takes for ever where the node of a pod is gone: that is to be told
         return _while_ending(left)
-    if child.attempt != status.restarts:
-        return Decision(Action.DELETE_CHILD, child=child)
-    if not child.has_its_labels:
-        return Decision(Action.LABEL_CHILD, requeue_after_seconds=left)
+    if batch_job.attempt != status.restarts:
+        return Decision(Action.DELETE_BATCH_JOB, batch_job=batch_job)
+    if not batch_job.has_its_labels:
+        return Decision(Action.LABEL_BATCH_JOB, requeue_after_seconds=left)
 
-    if child.is_complete:
+    if batch_job.is_complete:
         return Decision(
             terminal_state=TerminalState("Succeeded", "Completed", f"all {spec.workers} workers ended well")
         )
     deleted = None
-    if child.is_begun and not child.is_suspended:
-        deleted = deleted_by_hand(observed.pods, spec.processes_per_worker, child.started_at)
-    if child.failure is not None and deleted is None:
+    if batch_job.is_begun and not batch_job.is_suspended:
+        deleted = deleted_by_hand(observed.pods, spec.processes_per_worker, batch_job.started_at)
+    if batch_job.failure is not None and deleted is None:
         patience = seconds_to_cause(observed.pods, spec.processes_per_worker, observed.now)
         if patience > 0:
             return Decision(awaits_cause=True, requeue_after_seconds=min(patience, _LOOK_AGAIN_SECONDS))
-    loss = _never_complete(observed) or find_root_failure(child.failure, observed.pods, deleted) or _stall(observed)
+    loss = _never_complete(observed) or find_root_failure(batch_job.failure, observed.pods, deleted) or _stall(observed)
     if loss is not None:
         num_without_step = _restarts_without_step(loss, observed)
         verdict = _after_loss(loss, observed, num_without_step)
@@ -158,19 +158,21 @@ def decide(observed: ObservedState) -> Decision:
             requeue_after_seconds=0.0,
         )
 
-    suspension = wanted_suspension(spec.suspend, child.is_suspended, child.is_suspended_by_us, observed.is_queued)
+    suspension = wanted_suspension(
+        spec.suspend, batch_job.is_suspended, batch_job.is_suspended_by_us, observed.is_queued
+    )
     if suspension is not None:
-        return Decision(Action.SUSPEND_CHILD if suspension else Action.RESUME_CHILD, requeue_after_seconds=left)
+        return Decision(Action.SUSPEND_BATCH_JOB if suspension else Action.RESUME_BATCH_JOB, requeue_after_seconds=left)
     if observed.is_stuck:
         patience = seconds_to_renewal(observed.missing_pods_seconds)
         if patience <= 0:
-            return Decision(Action.RENEW_CHILD, requeue_after_seconds=left)
+            return Decision(Action.RENEW_BATCH_JOB, requeue_after_seconds=left)
         return Decision(requeue_after_seconds=patience if left is None else min(left, patience))
     return Decision(requeue_after_seconds=left)
 
 
 def _restarts_without_step(loss: WorkerFailure, observed: ObservedState) -> int:
-    """The last restarts in a row that failed before their first step. An attempt that was disrupted counts as none."""
+    """Count the last restarts in a row that failed before their first step. A disrupted attempt does not count."""
     status = observed.status
     if observed.has_trained:
         return 0
@@ -187,7 +189,7 @@ def _is_disruption(loss: WorkerFailure, observed: ObservedState) -> bool:
 
 
 def _after_loss(loss: WorkerFailure, observed: ObservedState, num_without_step: int) -> Restart | FailJob:
-    """What follows the loss of a worker, when so many restarts in a row have failed before their first step.
+    """Decide between restart and failure after the loss of a worker and a number of restarts without a step.
 
     Disrupted (drained, preempted, evicted, its node gone): all ranks restart, whatever the policy; it counts toward
     maxDisruptions alone. Evicted for want of memory again and again, or failed: it counts toward maxRestarts.
@@ -204,9 +206,9 @@ def _after_loss(loss: WorkerFailure, observed: ObservedState, num_without_step: 
 
 
 def _never_complete(observed: ObservedState) -> WorkerFailure | None:
-    """The worker that never started, if the attempt has failed for want of it, as far as the status says."""
-    child, spec = observed.child, observed.job.spec
-    if child is None or child.failure is None or observed.has_trained:
+    """Return the worker whose absence made the attempt fail before all were ready; None if there is none."""
+    batch_job, spec = observed.batch_job, observed.job.spec
+    if batch_job is None or batch_job.failure is None or observed.has_trained:
         return None
     if observed.status.workers.ready >= spec.workers:
         return None
@@ -214,7 +216,7 @@ def _never_complete(observed: ObservedState) -> WorkerFailure | None:
 
 
 def _stall(observed: ObservedState) -> WorkerFailure | None:
-    """Ranks that have got no further for too long, and who is missing as far as rank 0 or the pods say."""
+    """Return the failure of an attempt without progress, with the missing worker if rank 0 or the pods name it."""
     spec, progress = observed.job.spec, observed.progress
     deadline = progress_deadline(spec.progress_deadline_seconds, spec.communication.timeout, progress.has_trained)
     if (
@@ -235,12 +237,12 @@ def _stall(observed: ObservedState) -> WorkerFailure | None:
 
 
 def _while_ending(left: float | None) -> Decision:
-    """Pods end. No watch tells that a node is lost, so the job is reconciled again."""
+    """Wait for pods to end; reconcile again, since no watch reports a lost node."""
     return Decision(requeue_after_seconds=_WHILE_ENDING_SECONDS if left is None else min(left, _WHILE_ENDING_SECONDS))
 
 
 def blocked(observed: ObservedState, blocking_reason: str, wanted: Decision | None = None) -> Decision:
-    """Report the obstacle and wait; reconcile again no later than ``wanted``, the decision that it blocks, asks for."""
+    """Report the reason that blocks ``wanted``, and reconcile again no later than that decision asks for."""
     ready = observed.status.condition("Ready")
     since = parse_time(ready.last_transition_time) if ready else None
     waiting = (observed.now - since).total_seconds() if since else 0.0
@@ -251,30 +253,30 @@ def blocked(observed: ObservedState, blocking_reason: str, wanted: Decision | No
 
 
 def _earlier_pods_in_the_way(observed: ObservedState) -> str:
-    """Two pods of one rank would answer to one name."""
+    """Return the message for pods of an earlier attempt: two pods of one rank would have one name."""
     workers = ", ".join(str(each) for each in sorted({pod.worker for pod in observed.stale_pods}))
     remedy = f"kubectl delete pods -n {observed.namespace} -l {JOB_NAME}={observed.name}"
     return f"waits for pods of an earlier attempt to end (worker {workers}); if they never do: {remedy}"
 
 
 def _after_the_end(observed: ObservedState) -> Decision:
-    """A finished job: its pods end if they have not, and in time it is deleted."""
+    """Decide about a finished job: its pods end if they have not, and in time it is deleted."""
     finished_at = parse_time(observed.status.completion_time)
     left = seconds_to_expiry(observed.job.spec.ttl_seconds_after_finished, finished_at, observed.now)
     if left is not None and left <= 0:
         return Decision(Action.DELETE_JOB)
-    for child in (observed.child, *observed.earlier_children):
-        if child is not None and _is_to_end(child, observed.uid):
-            return Decision(Action.DELETE_CHILD, child=child, requeue_after_seconds=left)
+    for batch_job in (observed.batch_job, *observed.earlier_batch_jobs):
+        if batch_job is not None and _is_to_end(batch_job, observed.uid):
+            return Decision(Action.DELETE_BATCH_JOB, batch_job=batch_job, requeue_after_seconds=left)
     return Decision(requeue_after_seconds=left)
 
 
-def _is_to_end(child: Child, uid: str) -> bool:
-    """Whether the Job of a TrainingJob that is over, known by its uid, could still run pods."""
-    return child.owner_uid == uid and not child.is_finished and not child.is_deleting
+def _is_to_end(batch_job: BatchJob, uid: str) -> bool:
+    """Return whether the Job of a finished TrainingJob, known by its uid, could still run pods."""
+    return batch_job.owner_uid == uid and not batch_job.is_finished and not batch_job.is_deleting
 
 
 def _seconds_since(now: datetime, *moments: str | None) -> float:
-    """Seconds since the last of some moments; zero if there is none."""
+    """Return the seconds since the last of some moments; zero if there is none."""
     known = [at for at in map(parse_time, moments) if at is not None]
     return (now - max(known)).total_seconds() if known else 0.0

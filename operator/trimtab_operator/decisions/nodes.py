@@ -1,4 +1,4 @@
-"""Whether the node of a pod can be reached: a pod there may never end, and its failure is not the job's."""
+"""Reachability of nodes: a pod on a lost node may never end, and its failure is not the job's."""
 
 from __future__ import annotations
 
@@ -27,10 +27,13 @@ class Nodes:
         self._was_forbidden = False
 
     def is_unreachable(self, name: str) -> bool:
-        """Whether the node is gone, or its condition Ready is not True.
+        """Return whether the node is gone, or its condition Ready is not True.
 
-        False where the operator may not read nodes (it looks after one namespace): what is known then is only what the
-        pods say. Raises `RefusedError` or one of `Unreachable` where a later attempt may succeed.
+        If the operator may not read nodes (it looks after one namespace), the answer is False: pods alone then tell.
+
+        Raises:
+            RefusedError: If the API server refuses for now; a later attempt may succeed.
+            Unreachable: If the API server cannot be reached; a later attempt may succeed.
         """
         with self._lock:
             asked_at, answer = self._answers.get(name, (float("-inf"), False))
@@ -50,7 +53,7 @@ class Nodes:
             if refusal.status not in (401, 403):
                 raise
             if not self._was_forbidden:
-                _log.warning("nodes cannot be read, so only pods tell whether their node is lost: %s", refusal)
+                _log.warning("nodes cannot be read; lost nodes are detected by their pods alone: %s", refusal)
             self._was_forbidden = True
             return False
         return node is None or not _is_ready(node)

@@ -1,4 +1,4 @@
-"""What is known of a job at one moment: all that a decision about it may depend on."""
+"""The observed state of a job at one moment: all that a decision may depend on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trimtab_operator.rank0.sanitize import Rank0Status
 
 
 @dataclass(frozen=True)
-class Child:
+class BatchJob:
     """The Job that holds a TrainingJob's pods."""
 
     name: str
@@ -26,18 +26,18 @@ class Child:
     attempt: int
     """Number of restarts before it was made."""
     has_its_labels: bool
-    """Whether it still has the labels that it was made with: without them the watch does not show it."""
+    """True if it still has the labels that it was made with: without them the watch does not show it."""
     is_deleting: bool
     is_suspended: bool
     is_suspended_by_us: bool
-    """Whether the operator suspended it, for spec.suspend."""
+    """True if the operator suspended it, for spec.suspend."""
     is_complete: bool
     failure: str | None
-    """Why it failed, or is about to; None if it has not."""
+    """The reason why it failed, or is about to; None if it has not."""
     version: str = ""
-    """Its resource version."""
+    """The resource version."""
     is_begun: bool = True
-    """Whether the Job controller has begun to make its pods since it was made or resumed."""
+    """True if the Job controller has begun to make its pods since it was made or resumed."""
     started_at: str = ""
     """When it has (RFC 3339)."""
     active: int = 0
@@ -47,12 +47,12 @@ class Child:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it starts no more pods of its own accord."""
+        """True if the Job starts no more pods of its own accord."""
         return self.is_complete or self.failure is not None
 
     @classmethod
     def read(cls, job: Object) -> Self:
-        """What matters of a Job."""
+        """Return the part of a Job that decisions need."""
         metadata, status = job["metadata"], job.get("status", {})
         conditions = {each["type"]: each for each in status.get("conditions", ()) if each["status"] == "True"}
         # FailureTarget comes first, Failed when the last pod has ended.
@@ -84,76 +84,76 @@ class Child:
 
 @dataclass(frozen=True)
 class ObservedState:
-    """One TrainingJob, what it has made, and the time."""
+    """The observed state of one TrainingJob and its children, and the time."""
 
     job: TrainingJob
-    """As decisions read it: its template says nothing (`cached_job`)."""
+    """The TrainingJob without its template (`caches`)."""
     namespace: str
     uid: str
     generation: int
     is_queued: bool
-    """Whether Kueue decides when it runs: it has a queue, or its Job was given one."""
+    """True if Kueue decides when it runs: it has a queue, or its Job was given one."""
     status: Status
-    """As it was last written."""
-    child: Child | None
+    """The status as it was last written."""
+    batch_job: BatchJob | None
     """The Job of this attempt, by its name, whoever owns it."""
     pods: tuple[Pod, ...]
-    """Pods of the child, not those of earlier attempts."""
+    """Pods of the batch job, not those of earlier attempts."""
     stale_pods: tuple[Pod, ...]
-    """Where there is no such Job, the pods of earlier ones that have yet to end and can: their node is reachable.
-
-    By their owner, not by their labels.
-    """
+    """Pods of earlier Jobs that have yet to end and can, because their node is reachable; empty if this attempt has its
+    Job. They are known by their owner, not by their labels."""
     rank0_status: Rank0Status | None
-    """What rank 0 says, if it says anything."""
+    """Rank 0's last message; None if there is none."""
     unreachable_reason: str
-    """Why rank 0 has not been heard for long; empty if it has."""
+    """The reason why rank 0 has not reported for long; empty if it has."""
     now: datetime
-    earlier_children: tuple[Child, ...] = ()
+    earlier_batch_jobs: tuple[BatchJob, ...] = ()
     """The job's own Jobs of earlier attempts, as far as they are still there."""
     progress: Progress = field(default_factory=Progress)
     """How far training has got in this attempt."""
-    refusal: Problem | None = None
-    """Why the Job cannot make pods that it should have, or a pod cannot mount its volumes; None: no event says so."""
+    creation_error: Problem | None = None
+    """The reason why the Job cannot make its pods, or a pod cannot mount its volumes; None: no event gives one."""
     missing_pods_seconds: float = 0.0
     """For how long this operator has seen the Job lack pods; 0 if it lacks none, or its events were not read yet."""
 
     @property
     def name(self) -> str:
-        """metadata.name."""
+        """The job's ``metadata.name``."""
         return self.job.metadata.name
 
     @property
-    def own_child(self) -> Child | None:
+    def owned_job(self) -> BatchJob | None:
         """The Job of this attempt if it belongs to this very TrainingJob."""
-        return self.child if self.child is not None and self.child.owner_uid == self.uid else None
+        return self.batch_job if self.batch_job is not None and self.batch_job.owner_uid == self.uid else None
 
     @property
     def has_trained(self) -> bool:
-        """Whether steps have been done in this attempt, as rank 0 told this operator or an earlier one wrote down."""
-        child = self.own_child
-        is_written = self.status.state == "Running" and child is not None and child.attempt == self.status.restarts
+        """True if steps were done in this attempt, by rank 0's word to this operator or the written status."""
+        batch_job = self.owned_job
+        is_written = (
+            self.status.state == "Running" and batch_job is not None and batch_job.attempt == self.status.restarts
+        )
         return self.progress.has_trained or is_written
 
     @property
     def has_missing_pods(self) -> bool:
-        """Whether its Job has begun to make pods, has yet to make more, and has fewer than there are workers."""
-        child = self.own_child
-        if child is None or self.status.is_final or child.attempt != self.status.restarts:
+        """True if the Job has begun to make pods and has fewer than there are workers."""
+        batch_job = self.owned_job
+        if batch_job is None or self.status.is_final or batch_job.attempt != self.status.restarts:
             return False
-        if not child.is_begun or child.is_suspended or child.is_deleting or child.is_finished:
+        if not batch_job.is_begun or batch_job.is_suspended or batch_job.is_deleting or batch_job.is_finished:
             return False
-        return child.active + child.succeeded + child.failed < self.job.spec.workers
+        return batch_job.active + batch_job.succeeded + batch_job.failed < self.job.spec.workers
 
     @property
     def is_stuck(self) -> bool:
-        """Whether its Job has begun to make pods, has none at all, and no event says why."""
-        child = self.own_child
-        if child is None or not self.has_missing_pods or self.refusal is not None or self.pods:
+        """True if the Job has begun to make pods, has none at all, and no event gives a reason."""
+        batch_job = self.owned_job
+        if batch_job is None or not self.has_missing_pods or self.creation_error is not None or self.pods:
             return False
-        return child.active + child.succeeded + child.failed == 0
+        return batch_job.active + batch_job.succeeded + batch_job.failed == 0
 
     @property
     def key(self) -> str:
-        """How queue and caches call the job."""
+        """The job's key in queue and caches."""
         return f"{self.namespace}/{self.name}"

@@ -1,4 +1,4 @@
-"""What a pod tells about its worker: whether it is well, and if not, why, in a user's words."""
+"""The state of a worker as its pod tells it, with the reason for a failure in a user's words."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LABELS = (JOB_NAME, COMPLETION_INDEX)
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a worker does not run."""
+    """The reason why a worker does not run."""
 
     reason: str
     """One word: ImagePullBackOff, Unschedulable, OOMKilled, Error."""
@@ -52,39 +52,37 @@ class Pod:
     failed_at: str
     """When its first container failed (RFC 3339); empty if unknown."""
     exit_code: int
-    """Of its first container that failed, above 128 if a signal ended it; 0 if unknown."""
+    """The exit code of its first container that failed, above 128 if a signal ended it; 0 if unknown."""
     blocking_reason: Problem | None
     """Set if something keeps it from starting for now, or if one of its sidecars ends again and again."""
     node: str = ""
-    """Where it was placed; empty while it is not."""
+    """The node that it was placed on; empty while it is not placed."""
     to_end_by: str = ""
     """When a deleted pod should have ended at the latest (RFC 3339); empty if it is not being deleted."""
     deleted_at: str = ""
     """When its deletion was asked for (RFC 3339); empty if it is not being deleted."""
     is_ready: bool = False
     is_unready: bool = False
-    """Whether it runs and its trainer has not ended, yet it is not ready: its node is away, or a probe fails."""
+    """True if it runs and its trainer has not ended, yet it is not ready: its node is away, or a probe fails."""
     uid: str = ""
     is_memory_eviction: bool = False
-    """Whether its node was short of memory, and took it away for that."""
+    """True if its node evicted it for want of memory."""
     node_is_lost: bool = False
-    """Whether its node is gone or cannot be reached: then the pod may never end, or only once the node is back.
-
-    As far as the pod itself tells it; the `Observer` adds what the node tells, where something depends on it.
-    """
+    """True if its node is gone or cannot be reached: then the pod may never end, or only once the node is back. The pod
+    itself tells this in part; the `Observer` adds the node's answer if something depends on it."""
     has_no_step: bool = False
-    """Whether it failed, and it is sure that its ranks took no step."""
+    """True if it failed, and its ranks certainly took no step."""
     is_mounting: bool = False
-    """Whether a node has it and none of its containers has begun: it may be waiting for its volumes."""
+    """True if a node has it and none of its containers has begun: it may be waiting for its volumes."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether none of its containers runs, or ever will again."""
+        """True if none of the pod's containers runs, or ever will again."""
         return self.phase in ("Succeeded", "Failed")
 
     @classmethod
     def read(cls, pod: Object) -> Self:
-        """What matters of a pod."""
+        """Return the part of a pod that decisions need."""
         labels, status = pod["metadata"].get("labels", {}), pod.get("status", {})
         index = labels.get(COMPLETION_INDEX, "")
         worker = int(index) if index.isdecimal() else 0
@@ -146,7 +144,7 @@ def _disruption(worker: int, status: Object) -> Problem | None:
 
 
 def _is_memory_eviction(status: Object) -> bool:
-    """A kubelet says so in the condition of the disruption, and in the message of the pod."""
+    """Return whether a kubelet evicted the pod for want of memory, by the condition and the pod's message."""
     by_kubelet = any(
         each["type"] == "DisruptionTarget" and each["status"] == "True" and each.get("reason") == "TerminationByKubelet"
         for each in status.get("conditions", ())
@@ -172,7 +170,7 @@ def _failure(worker: int, status: Object, failed: Object | None, is_deleted: boo
 
 
 def _has_no_step(failed: Object) -> bool:
-    """Whether the trainer's container says so, or its command could not be started."""
+    """Return whether the trainer's container reports no step, or its command could not be started."""
     ended = failed["state"]["terminated"]
     words = (ended.get("message") or "").strip()
     return failed["name"] == TRAINER_CONTAINER and (
@@ -181,7 +179,7 @@ def _has_no_step(failed: Object) -> bool:
 
 
 def _first_failed_container(status: Object) -> Object | None:
-    """The trainer if it failed, else the container that failed first; None if none did."""
+    """Return the trainer if it failed, else the container that failed first; None if none did."""
     failed = [each for each in _containers(status) if (each.get("state", {}).get("terminated") or {}).get("exitCode")]
     return min(
         failed,
@@ -203,7 +201,7 @@ def _is_unready(status: Object) -> bool:
 
 
 def _is_marked_unready(pod: Object) -> bool:
-    """Whether the node controller, and not the kubelet, has said that the pod is not ready: its node is unreachable.
+    """Return whether the node controller, not the kubelet, marked the pod unready: its node is unreachable.
 
     A kubelet says that a pod is not ready only where a container or a readiness gate is not.
     """
@@ -232,7 +230,7 @@ def _obstacle(worker: int, status: Object) -> Problem | None:
 
 
 def _crash(worker: int, container: Object) -> Problem | None:
-    """A sidecar that has failed and is not well since: what it said itself, rather than that Kubernetes waits."""
+    """Return the failure of a sidecar that has not been well since, by its own words rather than Kubernetes'."""
     ends = (container.get(state, {}).get("terminated") for state in ("state", "lastState"))
     ended = next((end for end in ends if end and end.get("exitCode")), None)
     if ended is None or container.get("ready") or not container.get("restartCount"):

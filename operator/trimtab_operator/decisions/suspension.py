@@ -1,11 +1,11 @@
-"""Whether a job is suspended, and by whom."""
+"""Suspension of a job: by its spec, by a queue, or by others."""
 
 from __future__ import annotations
 
 from trimtab_operator.decisions.observed_state import ObservedState
 from trimtab_operator.kube.text import write_time
 
-#: What the status says of a suspended job, by the reason of its condition.
+#: Status message of a suspended job, by the reason of its condition.
 _MESSAGES = {
     "SuspendedByUser": "suspended",
     "WaitingForQueue": "waits for its queue to admit it",
@@ -14,15 +14,15 @@ _MESSAGES = {
 
 
 def is_suspended(observed: ObservedState) -> bool:
-    """Whether the job's Job is suspended or about to be. A queued Job is suspended when its queue says so."""
+    """Return whether the job's Job is suspended or about to be. A queue decides about a queued Job."""
     asked = observed.job.spec.suspend
-    if observed.own_child is None:
+    if observed.owned_job is None:
         return asked
-    return observed.own_child.is_suspended or (asked and not observed.is_queued)
+    return observed.owned_job.is_suspended or (asked and not observed.is_queued)
 
 
 def is_resumed(observed: ObservedState) -> bool:
-    """Whether the job was suspended after its last restart and has resumed: it then starts as a new job does."""
+    """Return whether the job has resumed since its last restart: it then starts as a new job does."""
     suspended = observed.status.condition("Suspended")
     if suspended is None:
         return False
@@ -31,19 +31,19 @@ def is_resumed(observed: ObservedState) -> bool:
 
 
 def suspension_reason(observed: ObservedState) -> str:
-    """The reason of condition Suspended: who has suspended the job."""
+    """Return the reason of condition Suspended: who has suspended the job."""
     if observed.is_queued:
         return "WaitingForQueue"
     return "SuspendedByUser" if observed.job.spec.suspend else "SuspendedByOther"
 
 
 def suspension_message(observed: ObservedState) -> str:
-    """What the status says of a suspended job."""
+    """Return the status message of a suspended job."""
     return _MESSAGES[suspension_reason(observed)]
 
 
 def wanted_suspension(asked: bool, is_suspended: bool, is_suspended_by_us: bool, is_queued: bool) -> bool | None:
-    """What the Job's `suspend` has to become; None: it stays.
+    """Return the value that the Job's `suspend` has to get; None: it stays.
 
     * The Job is in a queue (Kueue): the queue decides. If the operator set the field too, the queue would admit the Job
       and find it suspended again, for ever.

@@ -1,4 +1,4 @@
-"""Why workers are not ready: obstacles to pods that start, pods that do not end, workers that were ready before."""
+"""Reasons why workers are not ready: pods that cannot start, do not end, or are no longer ready."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _MOST_NAMED = 4
 
 
 def find_blocking_reason(observed: ObservedState, state: State) -> Problem | None:
-    """What keeps this attempt's workers from starting; first of all that the Job cannot make pods."""
-    child = observed.own_child
+    """Return the reason that keeps workers from starting, first of all that the Job cannot make pods."""
+    batch_job = observed.owned_job
     if state in ("Suspended", "Running"):
         return None
     late = _overdue_pod(observed)
-    if late is not None or child is None or child.attempt != observed.status.restarts:
+    if late is not None or batch_job is None or batch_job.attempt != observed.status.restarts:
         return late
-    if observed.refusal is not None:
-        return observed.refusal
+    if observed.creation_error is not None:
+        return observed.creation_error
     blocked = [(pod.worker, pod.blocking_reason) for pod in observed.pods if pod.blocking_reason is not None]
     # Always the same of several, whichever pod changed last: each flip of a condition would be another write.
     return min(blocked, key=lambda each: (each[0], each[1].reason, each[1].message))[1] if blocked else None
 
 
 def unready_workers(observed: ObservedState) -> Problem | None:
-    """The workers that were ready and are no longer, though none of their trainers has ended."""
+    """Return the workers that are no longer ready, though none of their trainers has ended."""
     unready = sorted((pod for pod in observed.pods if pod.is_unready), key=lambda each: each.worker)
     if not unready:
         return None
@@ -45,9 +45,9 @@ def unready_workers(observed: ObservedState) -> Problem | None:
 
 
 def missing_workers(observed: ObservedState, workers: Workers) -> str:
-    """Names the workers that are not ready yet, as "waiting for ...".
+    """Return the workers that are not ready yet, as "waiting for ...".
 
-    Empty where no worker is ready, and where pods and Job disagree about how many are.
+    The text is empty if no worker is ready, or if pods and Job disagree about their number.
     """
     ready = {pod.worker for pod in observed.pods if pod.is_ready}
     missing = [worker for worker in range(observed.job.spec.workers) if worker not in ready]
@@ -57,7 +57,7 @@ def missing_workers(observed: ObservedState, workers: Workers) -> str:
 
 
 def _overdue_pod(observed: ObservedState) -> Problem | None:
-    """A pod that should have ended long ago, for which the next attempt waits.
+    """Return a pod that should have ended long ago, for which the next attempt waits; None if there is none.
 
     It does not wait for an earlier attempt's pod whose node is known to be lost.
     """
@@ -71,6 +71,6 @@ def _overdue_pod(observed: ObservedState) -> Problem | None:
 
 
 def _worker_list(workers: Sequence[int], names: Sequence[str]) -> str:
-    """Workers by their names, of many only the first."""
+    """Return the workers by their names; of many only the first."""
     others = f" and {len(workers) - _MOST_NAMED} others" if len(workers) > _MOST_NAMED else ""
     return f"worker{'s' if len(workers) > 1 else ''} {', '.join(names[:_MOST_NAMED])}{others}"

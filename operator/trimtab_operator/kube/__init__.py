@@ -1,1 +1,1 @@
-"""How the operator talks to the API server: requests, watches, leadership, events. Nothing here decides about a job."""
+"""Access to the API server: requests, watches, leadership, events. Nothing here decides about a job."""

@@ -24,7 +24,7 @@ from trimtab_operator.kube.rate_limit import RateLimit
 from trimtab_operator.kube.resources import Object, Resource
 from trimtab_operator.observability import metrics
 
-#: Who owns the fields that the operator applies.
+#: Owner of the fields that the operator applies.
 FIELD_MANAGER = "trimtab-operator"
 #: Seconds that any request but a watch may take to connect, and then to answer; it is sent once. Whoever sends it tries
 #: again, after a pause.
@@ -32,17 +32,17 @@ TIMEOUT = (3.0, 10.0)
 #: Seconds after which the credentials are asked for anew: a token may have expired.
 CREDENTIAL_SECONDS = 10.0
 
-#: Of what was written only the head is asked for: nobody reads the rest, and it would be encoded, sent and decoded.
+#: Answers to writes hold only the object's metadata: nobody reads the rest, which would be encoded, sent and decoded.
 _HEAD = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 
-#: What a request may raise where nobody is at fault and trying again is right.
+#: Exceptions of a request that is nobody's fault, and that may be tried again.
 Unreachable = (urllib3.exceptions.HTTPError, OSError)
 
 
 class RefusedError(Exception):
-    """The API server said no."""
+    """The API server's refusal of a request."""
 
     def __init__(self, status: int, reason: str, message: str, fields: tuple[str, ...] = ()) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -55,7 +55,7 @@ class RefusedError(Exception):
 
 
 def connect(num_connections: int) -> ApiClient:
-    """A client from KUBECONFIG, else from the pod this runs in, else from ~/.kube/config."""
+    """Return a client from KUBECONFIG, else from the pod this runs in, else from ~/.kube/config."""
     if "KUBECONFIG" in os.environ or not os.path.exists("/var/run/secrets/kubernetes.io/serviceaccount/token"):
         config.load_kube_config()
     else:
@@ -68,10 +68,13 @@ def connect(num_connections: int) -> ApiClient:
 
 
 class Api:
-    """The requests that the operator makes. Raises `RefusedError`, or one of `Unreachable`."""
+    """The requests that the operator makes.
+
+    Every method may raise `RefusedError`, or one of `Unreachable`.
+    """
 
     def __init__(self, client: ApiClient, limit: RateLimit | None = None) -> None:
-        """``limit``: of all requests but watches; None: there is none."""
+        """Connect through ``client``; ``limit`` is for all requests but watches (None: there is none)."""
         self.client = client
         self._limit = limit
         server = urllib3.util.parse_url(client.configuration.host)
@@ -81,12 +84,12 @@ class Api:
         self._authorized_at = float("-inf")
 
     def get(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
-        """An object as it is now; None if there is none. A node has no namespace."""
+        """Return an object as it is now; None if there is none. A node has no namespace."""
         text = self.get_text(resource, namespace, name)
         return None if text is None else json.loads(text)
 
     def get_text(self, resource: Resource, namespace: str | None, name: str) -> bytes | None:
-        """An object as it is now, as JSON text; None if there is none."""
+        """Return an object as it is now, as JSON text; None if there is none."""
         try:
             return self.send("GET", resource.path(namespace, name))
         except RefusedError as refusal:
@@ -101,21 +104,22 @@ class Api:
         trim: Callable[[Object], None] = lambda _: None,
         **query: str | int,
     ) -> Object:
-        """A page of a collection, as the API server says it, each of its items cut down in place by ``trim``."""
+        """Return a page of a collection, each of its items cut down in place by ``trim``."""
         return decode_page(self.send("GET", resource.path(namespace), query=query).decode(), trim)
 
     def watch(
         self, resource: Resource, namespace: str | None, read_timeout: float, **query: str | int
     ) -> BaseHTTPResponse:
-        """An open stream of events, one JSON line each."""
+        """Open a stream of events, one JSON line each."""
         timeout = (TIMEOUT[0], read_timeout)
         return self._open("GET", resource.path(namespace), query={"watch": "true", **query}, timeout=timeout)
 
     def create(self, resource: Resource, manifest: Object) -> None:
         """Create an object.
 
-        Raises `RefusedError` with reason AlreadyExists if there is one of that name, with BadRequest if it holds a
-        field that the API server does not know, or one of another type.
+        Raises:
+            RefusedError: With reason AlreadyExists if there is one of that name, with BadRequest if it holds a field
+                that the API server does not know, or one of another type.
         """
         path = resource.path(manifest["metadata"]["namespace"])
         # Strict: else a field that the user misspelt in the template would be left out without a word.
@@ -123,11 +127,10 @@ class Api:
         self.send("POST", path, query=query, body=manifest, accept=_HEAD)
 
     def apply(self, resource: Resource, manifest: Object, subresource: str = "") -> Object:
-        """Server-side apply: the manifest's fields become the operator's, as they are in it.
+        """Apply a manifest on the server's side: its fields become the operator's. Return the object's metadata.
 
-        What an earlier apply said and this one does not is removed; what `create` said is not, for to the API server a
-        manager that creates and one that applies are two, though they have one name.
-        Returns the head of the object as it is now: its metadata.
+        Fields that an earlier apply set and this one does not are removed. Fields that `create` set are not: the API
+        server takes a manager that creates and one that applies for two, though they have one name.
         """
         metadata = manifest["metadata"]
         path = resource.path(metadata["namespace"], metadata["name"], subresource)
@@ -145,7 +148,7 @@ class Api:
     def delete(self, resource: Resource, namespace: str, name: str, uid: str, version: str = "") -> None:
         """Delete that very object, and before it whatever it owns; no error if it is gone.
 
-        With a ``version``, the object's resource version, only if it is still as it was then: else nothing happens.
+        With a ``version``, its resource version, the object is deleted only if it is still as it was then.
         """
         preconditions = {"uid": uid, **({"resourceVersion": version} if version else {})}
         body = {"propagationPolicy": "Foreground", "preconditions": preconditions}
@@ -156,7 +159,7 @@ class Api:
                 raise
 
     def send(self, method: str, path: str, **options: Any) -> bytes:
-        """Any request, with `query`, `body`, `content_type` and `accept`; returns the answer."""
+        """Send any request, with `query`, `body`, `content_type` and `accept`; return the answer."""
         if self._limit is not None:
             self._limit.wait()
         response = self._open(method, path, **options)
@@ -164,7 +167,10 @@ class Api:
         return data
 
     def _credentials(self) -> dict[str, str]:
-        """The headers that say who asks. The official client takes a fifth of a request to say them."""
+        """Return the headers that say who asks.
+
+        The official client takes a fifth of a request's time to compute them, so they are kept for a while.
+        """
         now = time.monotonic()
         if now - self._authorized_at >= CREDENTIAL_SECONDS:
             headers = dict(self.client.default_headers)
@@ -215,5 +221,5 @@ def _refusal(status: int, text: bytes) -> RefusedError:
 
 
 def as_api_exception(refusal: RefusedError) -> ApiException:
-    """The same refusal as the official client's informer knows it (it lists anew after 410)."""
+    """Convert a refusal to the exception that the official client's informer knows (it lists anew after 410)."""
     return ApiException(status=refusal.status, reason=f"{refusal.reason}: {refusal.message}")

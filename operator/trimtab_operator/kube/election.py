@@ -69,7 +69,7 @@ class Election:
         threading.Thread(target=self._watch_over, name="lease", daemon=True).start()
 
     def _watch_over(self) -> None:
-        """Wait until a lease that was held has not been renewed in time; nothing is lost by resigning."""
+        """Wait until a lease that was held has not been renewed in time; resigning loses nothing."""
         seconds: float | None = RENEW_DEADLINE_SECONDS
         while seconds is not None and seconds > 0:
             time.sleep(seconds)
@@ -80,16 +80,16 @@ class Election:
 
     @property
     def is_alive(self) -> bool:
-        """Whether this process still stands for election or leads."""
+        """True while this process stands for election or leads."""
         return self._thread.is_alive()
 
     def resign(self) -> None:
-        """Give up the lease, if held, so that another need not wait for it to run out."""
+        """Give up the lease, if held, so that another process need not wait for it to run out."""
         self._lock.resign()
 
 
 class Lock(LeaseLock):
-    """A Lease whose requests end in time; a server that cannot be reached is a failed attempt, not the end."""
+    """A Lease whose requests end in time; an unreachable server is a failed attempt, not the end."""
 
     def __init__(self, client: ApiClient, name: str, namespace: str, identity: str) -> None:
         super().__init__(name, namespace, identity)  # type: ignore[no-untyped-call]
@@ -99,7 +99,7 @@ class Lock(LeaseLock):
         self._renewed_at: float | None = None
 
     def seconds_left(self) -> float | None:
-        """Until leadership is lost for want of a renewal, zero or less if it is; None: this process has resigned."""
+        """Return the seconds until leadership is lost for want of a renewal; None if this process has resigned."""
         if self._resigned:
             return None
         if self._renewed_at is None:
@@ -107,6 +107,7 @@ class Lock(LeaseLock):
         return self._renewed_at + RENEW_DEADLINE_SECONDS - time.monotonic()
 
     def get(self, name: str, namespace: str) -> tuple[bool, Any]:
+        """Read the lease; return whether it could be read, and its record or the error."""
         try:
             found, record = super().get(name, namespace)  # type: ignore[no-untyped-call]
         except Unreachable as error:
@@ -114,12 +115,15 @@ class Lock(LeaseLock):
         return found, record
 
     def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
+        """Create the lease unless this process has resigned; return whether it was created."""
         return self._unless_resigned(super().create, name, namespace, election_record)
 
     def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
+        """Renew the lease unless this process has resigned; return whether it was renewed."""
         return self._unless_resigned(super().update, name, namespace, updated_record)
 
     def resign(self) -> None:
+        """Give the lease up, if this process holds it, and renew it no more."""
         with self._writing:
             self._resigned = True
             try:
@@ -128,7 +132,7 @@ class Lock(LeaseLock):
                     record.holder_identity = ""
                     super().update(self.name, self.namespace, record)  # type: ignore[no-untyped-call]
             except Unreachable as error:
-                _log.warning("the lease stays until it runs out: %s", error)
+                _log.warning("the lease could not be given up, and expires by itself: %s", error)
 
     def _unless_resigned(self, write: Callable[..., bool], *arguments: Any) -> bool:
         with self._writing:
@@ -144,7 +148,7 @@ class Lock(LeaseLock):
 
 
 class _HurriedClient(ApiClient):
-    """A client none of whose requests takes longer than `REQUEST_SECONDS`."""
+    """A client whose requests all take at most `REQUEST_SECONDS`."""
 
     def call_api(self, *arguments: Any, **options: Any) -> Any:
         options["_request_timeout"] = options.get("_request_timeout") or REQUEST_SECONDS

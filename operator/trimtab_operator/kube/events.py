@@ -31,7 +31,7 @@ NEWS = ("PlanChanged", "NetworkDegraded", "NetworkRecovered")
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that came to pass."""
+    """An event of a job."""
 
     kind: Literal["Normal", "Warning"]
     reason: str
@@ -39,7 +39,7 @@ class Event:
 
 
 def events(before: Status, after: Status) -> Iterator[Event]:
-    """What a change of status is worth telling."""
+    """Yield the events that a change of status is worth."""
     if after.restarts > before.restarts:
         yield Event("Warning", "Restarting", f"restart {after.restarts}: {after.last_restart_reason}")
     if after.state == "Running" != before.state:  # what rank 0 has said of its first step may hold a plan already
@@ -64,12 +64,12 @@ def events(before: Status, after: Status) -> Iterator[Event]:
 
 
 def _plan(status: Status) -> object:
-    """What makes a plan another: versions begin anew when ranks restart, at 0, which nobody has decided on."""
+    """Return the identity of a plan: versions begin anew when ranks restart, at 0, which nobody has decided on."""
     return (status.plan.version, status.plan.name) if status.plan else None
 
 
 def _condition_events(before: Status, after: Status) -> Iterator[Event]:
-    """A network that degrades or recovers; an obstacle that keeps workers from starting."""
+    """Yield events for a network that degrades or recovers, and for a problem that keeps workers from starting."""
     was, now = before.condition("NetworkDegraded"), after.condition("NetworkDegraded")
     if now is not None and now.status != (was.status if was else "False"):
         if now.status == "True":
@@ -82,9 +82,15 @@ def _condition_events(before: Status, after: Status) -> Iterator[Event]:
 
 
 def manifest(event: Event, namespace: str, name: str, uid: str, time: str, sequel: str) -> Object:
-    """The event as an object. Its name follows from what it says, so that it exists once however often it is told.
+    """Return the event as an object, named by a hash of its text so that it exists only once.
 
-    ``sequel`` tells apart what may rightly come to pass again: after a restart, or after a suspension.
+    Args:
+        event: The event.
+        namespace: The TrainingJob's namespace.
+        name: The TrainingJob's name.
+        uid: The TrainingJob's uid.
+        time: The time of the event, as text.
+        sequel: Distinguishes events that may rightly happen again: after a restart, or after a suspension.
     """
     said = f"{uid}/{sequel}/{event.reason}/{event.message}"
     return {
@@ -115,7 +121,7 @@ _log = logging.getLogger(__name__)
 class EventRecorder:
     """The events that wait to be written, by job (``namespace/name``). Two threads must not use one key at a time.
 
-    Events wait in memory: those of an operator that dies after writing a status and before writing its events are lost.
+    Events wait in memory: if the operator dies between writing a status and writing its events, these are lost.
     """
 
     def __init__(self, api: Api) -> None:
@@ -132,9 +138,12 @@ class EventRecorder:
     def flush(self, key: str) -> None:
         """Write the job's pending events, oldest first.
 
-        Raises `RefusedError` or one of `Unreachable` where a later attempt may succeed; the rest then stays pending.
         An event that exists already was written by an earlier attempt whose answer was lost. An event that the API
-        server refuses for good is dropped.
+        server refuses for good is dropped. After an exception the rest stays pending.
+
+        Raises:
+            RefusedError: If the API server refuses for now; a later attempt may succeed.
+            Unreachable: If the API server cannot be reached; a later attempt may succeed.
         """
         pending = self._pending.get(key)
         while pending:

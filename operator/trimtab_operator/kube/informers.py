@@ -1,4 +1,4 @@
-"""Caches of collections: the official client's SharedInformer, fed with plain data, and when it last made progress."""
+"""Caches of collections: the official client's SharedInformer, fed with plain data, and its last progress."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ class Informer:
         self._informer.stop()
 
     def wait_until_synced(self, timeout: float) -> bool:
-        """Wait until the cache holds the first whole list; whether it did in time [seconds]."""
+        """Wait until the cache holds the first whole list; return whether it did within ``timeout`` seconds."""
         return self._collection.synced.wait(timeout)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """The cached object; None if there is none."""
+        """Return the cached object; None if there is none."""
         found: Object | None = self._informer.cache.get_by_key(f"{namespace}/{name}")
         return found
 
     def all(self) -> list[Object]:
-        """Every cached object."""
+        """Return every cached object."""
         return list(self._informer.cache.list())
 
     @property
@@ -89,7 +89,7 @@ class Informer:
 
 
 class _Collection:
-    """What SharedInformer calls to list and to watch.
+    """The functions that SharedInformer calls to list and to watch.
 
     It keeps by itself the version from which a watch resumes. The official client would encode and decode every event
     once more for that, a third of the operator's processor time. To prevent it, `list` must not say what it returns.
@@ -108,7 +108,7 @@ class _Collection:
         self.stopped = threading.Event()
 
     def list(self, watch: bool = False, _preload_content: bool = True, **query: Any) -> Any:
-        """Every object of the collection, or a stream of what happens to them."""
+        """Return every object of the collection, or a stream of their changes."""
         try:
             answer = self._watch(**query) if watch else self._list(**query)
         except RefusedError as refusal:
@@ -154,7 +154,7 @@ class _Collection:
             query["continue"] = page["metadata"]["continue"]
 
     def _pause(self) -> None:
-        """Wait, twice as long each time, before the caller is told of a failure: it tries again at once."""
+        """Wait, twice as long each time, before the caller learns of a failure: it tries again at once."""
         self.stopped.wait(_BACKOFF.delay(self._failures))
         self._failures += 1
 
@@ -164,7 +164,7 @@ def _query(**parameters: str | int | None) -> dict[str, str | int]:
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:
-    """Shorten a traceback to one line: sixty say no more of an unreachable server."""
+    """Shorten a traceback to one line, which says as much of an unreachable server."""
     if record.exc_info:
         record.msg, record.args = f"{record.getMessage()}: {record.exc_info[1]}", ()
         record.exc_info = None

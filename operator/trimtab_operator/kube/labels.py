@@ -1,4 +1,4 @@
-"""Labels and annotations by which the operator knows its own."""
+"""Labels and annotations of the operator's objects."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from trimtab_api.trainingjob.types import API_VERSION
 
 _GROUP = API_VERSION.split("/")[0]
 
-#: What the names of our own labels and annotations begin with.
+#: Prefix of our own labels and annotations.
 OUR_PREFIX = f"{_GROUP}/"
-#: What a job's spec.managedBy says if this operator is to look after it.
+#: Value of spec.managedBy of the jobs that this operator looks after.
 OPERATOR = f"{_GROUP}/operator"
 #: Label of everything that belongs to a job: the job's name.
 JOB_NAME = f"{_GROUP}/job-name"
@@ -27,10 +27,10 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def labels(job: str) -> dict[str, str]:
-    """Labels of everything that is made for a job."""
+    """Return the labels of everything that is made for a job."""
     return {JOB_NAME: job, MANAGED_BY: MANAGER}
 
 
 def is_queued(labels: dict[str, str]) -> bool:
-    """Whether Kueue decides when the Job runs."""
+    """Return whether Kueue decides when the Job runs."""
     return KUEUE_QUEUE in labels

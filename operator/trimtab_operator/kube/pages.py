@@ -1,4 +1,4 @@
-"""Decodes a page of a collection one object at a time, so that a page of large objects never is in memory whole.
+"""A decoder of pages of a collection, one object at a time: a page of large objects is never in memory whole.
 
 Decoded JSON takes up to twenty-five times its bytes: an empty list is two bytes of text, and 56 bytes of Python.
 """
@@ -52,7 +52,7 @@ class _Cursor:
         self._at = 0
 
     def takes(self, symbol: str) -> bool:
-        """Pass the symbol if it comes next; whether it did."""
+        """Pass the symbol if it comes next; return whether it did."""
         self._skip_blanks()
         found = self._text.startswith(symbol, self._at)
         self._at += found
@@ -64,7 +64,7 @@ class _Cursor:
             raise ValueError(f"character {self._at} of the answer is not {symbol!r}")
 
     def value(self) -> Any:
-        """The value that comes next."""
+        """Decode the value that comes next."""
         self._skip_blanks()
         value, self._at = _DECODER.raw_decode(self._text, self._at)
         return value

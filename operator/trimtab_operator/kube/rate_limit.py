@@ -1,4 +1,4 @@
-"""Limits how many requests the operator makes: a defect, or a thousand jobs at once, must not fill the API server."""
+"""A limit on the operator's requests: a defect, or a thousand jobs at once, must not flood the API server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from trimtab_api.throttling import TokenBucket
 
 
 class RateLimit:
-    """Hands out turns: so many a second on average, and up to ``burst`` at once. Many threads may call it."""
+    """A limit of so many turns a second on average, and up to ``burst`` at once.
+
+    Many threads may call it.
+    """
 
     def __init__(
         self,

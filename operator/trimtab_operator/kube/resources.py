@@ -20,7 +20,7 @@ class Resource:
     plural: str
 
     def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
-        """Path of a collection (every namespace's if there is none), of one object, or of a part of it."""
+        """Return the path of a collection (every namespace's if there is none), of one object, or of a part of it."""
         root = "/apis/" if "/" in self.api_version else "/api/"
         parts = [root + self.api_version]
         if namespace is not None:
@@ -43,17 +43,17 @@ _BY_KIND = {each.kind: each for each in (JOBS, PODS, SERVICES, SECRETS, NETWORK_
 
 
 def controller_uid(found: Object) -> str:
-    """Uid of the object that controls this one; empty if none does."""
+    """Return the uid of the object that controls this one; empty if none does."""
     return _of_controller(found, "uid")
 
 
 def controller_name(found: Object) -> str:
-    """Name of the object that controls this one; empty if none does."""
+    """Return the name of the object that controls this one; empty if none does."""
     return _of_controller(found, "name")
 
 
 def controller_kind(found: Object) -> str:
-    """Kind of the object that controls this one; empty if none does."""
+    """Return the kind of the object that controls this one; empty if none does."""
     return _of_controller(found, "kind")
 
 
@@ -63,10 +63,10 @@ def _of_controller(found: Object, field: str) -> str:
 
 
 def resource_of(manifest: Object) -> Resource:
-    """The resource that a manifest is of, by its kind."""
+    """Return the resource of a manifest, by its kind."""
     return _BY_KIND[manifest["kind"]]
 
 
 def object_key(namespace: str, name: str) -> str:
-    """What names an object among all of its kind: the key of the work queue."""
+    """Return the key of an object among all of its kind, as in the work queue."""
     return f"{namespace}/{name}"

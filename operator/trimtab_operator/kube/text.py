@@ -6,17 +6,17 @@ from datetime import datetime
 
 
 def write_time(moment: datetime) -> str:
-    """The text of a point in time, cut to the second."""
+    """Format a point in time, cut to the second."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """The point in time that a text gives; None for none."""
+    """Parse a point in time; None for none."""
     return datetime.fromisoformat(text) if text else None
 
 
 def seconds_to(moment: str | None, now: datetime) -> float:
-    """Seconds until a point in time; 0 if it has passed, or there is none."""
+    """Return the seconds until a point in time; 0 if it has passed, or there is none."""
     at = parse_time(moment)
     return 0.0 if at is None else max(0.0, (at - now).total_seconds())
 
@@ -27,17 +27,17 @@ _OMISSION = " … "
 
 
 def printable(message: str) -> str:
-    """The message with control characters replaced (they could move a terminal's cursor); line breaks stay."""
+    """Replace control characters, which could move a terminal's cursor; line breaks stay."""
     return "".join(each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in message)
 
 
 def on_one_line(message: str) -> str:
-    """The message, printable and without line breaks."""
+    """Return the message, printable and without line breaks."""
     return printable(" ".join(message.split()))
 
 
 def truncate(message: str, longest: int = LONGEST_MESSAGE) -> str:
-    """The message in at most ``longest`` characters.
+    """Shorten a message to at most ``longest`` characters.
 
     The middle is left out: a message begins with who is concerned and ends with what to do.
     """

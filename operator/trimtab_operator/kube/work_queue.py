@@ -17,12 +17,12 @@ from trimtab_api.throttling import Backoff
 FIRST_DELAY = 0.25
 LONGEST_DELAY = 60.0
 _BACKOFF = Backoff(FIRST_DELAY, LONGEST_DELAY)
-#: Of so many keys handed out one is of those that are not urgent, if any waits: they get on, however many are urgent.
+#: At least one of so many keys handed out is a normal one, if any waits, so that urgent keys cannot starve them.
 KEYS_PER_NORMAL = 8
 
 
 class _Line:
-    """Keys that wait, in the order of their arrival; namespaces take turns, so that none waits for another's many."""
+    """Waiting keys in the order of arrival; namespaces take turns, so that none waits for another's many."""
 
     def __init__(self) -> None:
         self._by_namespace: OrderedDict[str, OrderedDict[str, float]] = OrderedDict()
@@ -33,11 +33,12 @@ class _Line:
         return key in self._by_namespace.get(_namespace(key), ())
 
     def __len__(self) -> int:
+        """Return the number of keys that could be handed out now."""
         return self._count
 
     @property
     def first_came_at(self) -> float:
-        """When the key came that has waited longest; infinite where none waits."""
+        """The arrival of the key that has waited longest; infinite if none waits."""
         return min((next(iter(keys.values())) for keys in self._by_namespace.values()), default=float("inf"))
 
     def add(self, key: str, came_at: float) -> None:
@@ -46,7 +47,7 @@ class _Line:
         self._count += 1
 
     def remove(self, key: str) -> float | None:
-        """Remove a key; returns when it came, None where it is not there."""
+        """Remove a key; return when it came, or None if it is not there."""
         keys = self._by_namespace.get(_namespace(key), OrderedDict())
         if key not in keys:
             return None
@@ -73,9 +74,9 @@ def _namespace(key: str) -> str:
 class WorkQueue:
     """Keys to reconcile. Every method may be called from any thread.
 
-    A key that is added while it waits is there once. One that is added while a worker processes it comes back when the
-    worker is done: what it saw may have been old. Urgent keys are handed out before the others. Among either,
-    namespaces take turns.
+    A key that is added while it waits is there once. A key that is added while a worker processes it comes back when
+    the worker is done, since what the worker saw may have been old. Urgent keys are handed out before the others. Among
+    either, namespaces take turns.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -112,7 +113,10 @@ class WorkQueue:
                 self._changed.notify()
 
     def get(self) -> str | None:
-        """The next key, waiting for one; None once the queue is closed. The caller must call `done` or `failed`."""
+        """Wait for the next key and return it; None once the queue is closed.
+
+        The caller must call `done` or `failed`.
+        """
         with self._changed:
             if self._opened_at is None:
                 self._opened_at = self._clock()
@@ -126,13 +130,13 @@ class WorkQueue:
             return None
 
     def done(self, key: str) -> None:
-        """The key was processed; its failures are forgotten."""
+        """Release a key that was processed; its failures are forgotten."""
         with self._changed:
             self._failures.pop(key, None)
             self._release(key)
 
     def failed(self, key: str) -> float:
-        """Processing the key failed: it comes back after a delay, returned [seconds]."""
+        """Release a key whose processing failed; it comes back after the returned delay, in seconds."""
         with self._changed:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
@@ -155,7 +159,7 @@ class WorkQueue:
 
     @property
     def longest_wait(self) -> float:
-        """Seconds that the first key has been waiting since somebody asks for keys; 0 if none waits, or nobody asks."""
+        """Seconds that the first key has waited since keys were first asked for; 0 if none waits, or nobody asks."""
         with self._changed:
             first = min(self._ready.first_came_at, self._urgent.first_came_at)
             if first == float("inf") or self._opened_at is None:
@@ -163,7 +167,7 @@ class WorkQueue:
             return self._clock() - max(first, self._opened_at)
 
     def _take(self) -> str:
-        """The key to hand out next."""
+        """Remove and return the key to hand out next."""
         urgent = bool(self._urgent) and (not self._ready or self._urgent_in_a_row < KEYS_PER_NORMAL - 1)
         self._urgent_in_a_row = self._urgent_in_a_row + 1 if urgent else 0
         return (self._urgent if urgent else self._ready).take()

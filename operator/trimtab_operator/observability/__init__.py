@@ -1,1 +1,1 @@
-"""What the operator tells about itself: health and metrics."""
+"""Health and metrics of the operator itself."""

@@ -15,7 +15,7 @@ Check = Callable[[], str | None]
 
 
 class HealthServer:
-    """Serves from a thread until stopped."""
+    """A server of health and metrics, in a thread, until stopped."""
 
     def __init__(self, port: int, alive: Check, ready: Check) -> None:
         checks = {"/healthz": alive, "/readyz": ready}

@@ -1,4 +1,4 @@
-"""Metrics of jobs: how many are in which state, and how far each of them is. Made when Prometheus asks."""
+"""Metrics of jobs: the number in each state, and each job's progress. Made when Prometheus asks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab_operator.kube.resources import Object
 from trimtab_operator.kube.text import parse_time
 from trimtab_operator.rank0.sanitize import Rank0Status
 
-#: Those of the network's and the trainer's metrics of the same job.
+#: Labels, as on the network's and the trainer's metrics of the same job.
 LABELS = ("namespace", "trimtab_dev_job_name")
 _FIGURES = {
     "step": "Optimizer steps done",
@@ -26,24 +26,27 @@ _FIGURES = {
 
 
 class Heard(Protocol):
-    """What rank 0 of each job says."""
+    """The last message of each job's rank 0."""
 
     def latest(self, uid: str) -> Rank0Status | None:
-        """Its last message."""
+        """Return the last message of a job's rank 0."""
         ...
 
     def since_progress(self, uid: str) -> float | None:
-        """Seconds since the message that told the last new step."""
+        """Return the seconds since the message that told the last new step."""
         ...
 
     @property
     def num_streams(self) -> int:
-        """Jobs whose rank 0 is heard, or being called."""
+        """Number of jobs whose rank 0 sends, or is being called."""
         ...
 
 
 class JobMetrics(Collector):
-    """Reads the operator's cache of jobs. Where there are more than ``most_jobs``, none has series of its own."""
+    """Metrics from the operator's cache of jobs.
+
+    If there are more than ``most_jobs``, none has series of its own.
+    """
 
     def __init__(self, jobs: Callable[[], Iterable[Object]], heard: Heard, most_jobs: int) -> None:
         self._jobs = jobs
@@ -51,7 +54,7 @@ class JobMetrics(Collector):
         self._most_jobs = most_jobs
 
     def collect(self) -> Iterator[Metric]:
-        """All of them, as they are now."""
+        """Yield the metrics of all jobs as they are now."""
         jobs = list(self._jobs())
         states = Counter(dict.fromkeys(get_args(State), 0))
         states.update(_state(job) for job in jobs)
@@ -81,7 +84,7 @@ class JobMetrics(Collector):
         yield from (info, *families.values())
 
     def _figures(self, job: Object) -> dict[str, float | None]:
-        """What is known of one job; its status holds what rank 0 said before this operator was there, or led."""
+        """Return one job's figures; its status holds what rank 0 told an operator before this one led."""
         uid, status = job["metadata"]["uid"], job.get("status", {})
         said = self._heard.latest(uid) or Rank0Status()
         is_over = _state(job) in ("Succeeded", "Failed")
@@ -99,7 +102,7 @@ def _state(job: Object) -> str:
 
 
 def _start_seconds(status: dict[str, Any]) -> float | None:
-    """None before every worker was ready, and where a clock was wrong."""
+    """Return the seconds from the request for pods to their readiness; None before that, or if a clock was wrong."""
     started = next((each for each in status.get("conditions", ()) if each["type"] == "Started"), None)
     asked, ready = parse_time(status.get("startTime")), parse_time(started and started["lastTransitionTime"])
     if started is None or started["status"] != "True" or asked is None or ready is None or ready < asked:

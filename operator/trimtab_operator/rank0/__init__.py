@@ -1,1 +1,1 @@
-"""What rank 0 of a job tells the operator, over gRPC, and what of it may be believed."""
+"""Messages of a job's rank 0 to the operator, over gRPC, cleaned of what a tenant must not write."""

@@ -1,6 +1,6 @@
-"""What rank 0 of every running job says of its training, read over gRPC with the job's own certificates.
+"""A client of rank 0 of every running job, which reads its status over gRPC with the job's own certificates.
 
-Pods need no rights on the API server that way. One thread watches all jobs. Rank 0 sends at its own pace, news at once,
+Pods thus need no rights on the API server. One thread watches all jobs. Rank 0 sends at its own pace, news at once,
 and, just before its pod ends, how the training ended. So the operator has the true last figures of a finished job,
 which it could no longer ask for.
 """
@@ -23,7 +23,7 @@ from trimtab_api.rpc.channels import format_grpc_error, open_async_channel
 from trimtab_api.throttling import Backoff, TokenBucket
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
-from trimtab_operator.decisions.observed_state import Child, ObservedState
+from trimtab_operator.decisions.observed_state import BatchJob, ObservedState
 from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.resources import object_key
 from trimtab_operator.kube.text import on_one_line, truncate
@@ -51,33 +51,33 @@ _log = logging.getLogger(__name__)
 
 #: The certificates of a job, by namespace and name; None if there are none (yet).
 FetchCertificates = Callable[[str, str], Certificates | None]
-#: Where a job's rank 0 listens, by namespace, name and the name of its Kubernetes Job: ``host:port``.
+#: Address of a job's rank 0 (``host:port``), by namespace, name and the name of its Kubernetes Job.
 Address = Callable[[str, str, str], str]
 
 
 def rank0_address(namespace: str, name: str, batch_job: str) -> str:
-    """The address of a job's rank 0, by the DNS name of worker 0's pod."""
+    """Return the address of a job's rank 0, by the DNS name of worker 0's pod."""
     return f"{worker_host(name, namespace, 0, batch_job)}:{TRAINER_STATUS_PORT}"
 
 
 @dataclass
 class _Followed:
-    """What is known of one attempt of a job."""
+    """The state of one attempt of a job."""
 
     namespace: str
     name: str
-    child_uid: str
-    child_name: str
+    job_uid: str
+    job_name: str
     last_message_at: float
     """When its last message came, or when it was first followed (monotonic clock)."""
     unreachable_reason: str = ""
-    """Why no message has come for long; empty while messages come."""
+    """The reason why no message has come for long; empty while messages come."""
     latest: Rank0Status | None = None
     progress: Progress = field(default_factory=Progress)
     certificates: Certificates | None = None
-    """As they were last read; None: they are to be read."""
+    """The certificates as they were last read; None: they are to be read."""
     is_ready: bool = True
-    """Whether there is a worker that could answer."""
+    """True if there is a worker that could answer."""
     watch: Future[None] | None = None
     reconciles: TokenBucket = field(
         default_factory=lambda: TokenBucket(NEWS_RECONCILES, 1, period=SECONDS_PER_NEWS_RECONCILE)
@@ -85,7 +85,10 @@ class _Followed:
 
 
 class Rank0Client:
-    """Reads the status of the jobs it follows; ``changed`` is called with ``namespace/name`` when a job has news."""
+    """A reader of the followed jobs' statuses.
+
+    ``changed`` is called with ``namespace/name`` when a job has news.
+    """
 
     def __init__(
         self, fetch: FetchCertificates, changed: Callable[[str], None], address: Address = rank0_address
@@ -99,11 +102,11 @@ class Rank0Client:
         self._thread = threading.Thread(target=self._loop.run_forever, name="training-status", daemon=True)
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start the thread that watches."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """End all watches and the thread."""
         if not self._thread.is_alive():
             return
         with self._lock:
@@ -116,19 +119,19 @@ class Rank0Client:
         self._loop.close()
 
     def latest(self, uid: str) -> Rank0Status | None:
-        """Rank 0's last message; None if none has come in this attempt."""
+        """Return rank 0's last message; None if none has come in this attempt."""
         with self._lock:
             followed = self._followed.get(uid)
             return followed.latest if followed else None
 
     def progress(self, uid: str) -> Progress:
-        """How far the attempt has got, by all messages of rank 0."""
+        """Return the attempt's progress, by all messages of rank 0."""
         with self._lock:
             followed = self._followed.get(uid)
             return followed.progress if followed else Progress()
 
     def since_progress(self, uid: str) -> float | None:
-        """Seconds since the message that told the attempt's last new step; None before there was a message."""
+        """Return the seconds since the message with the attempt's last new step; None before any message."""
         with self._lock:
             followed = self._followed.get(uid)
             if followed is None or followed.latest is None:
@@ -137,35 +140,35 @@ class Rank0Client:
 
     @property
     def num_streams(self) -> int:
-        """Jobs whose rank 0 is heard, or being called."""
+        """Number of jobs whose rank 0 sends, or is being called."""
         with self._lock:
             return sum(each.watch is not None and not each.watch.done() for each in self._followed.values())
 
     def unreachable_reason(self, uid: str) -> str:
-        """Why no message has come for `SILENT_SECONDS` though every worker is ready; empty if one has."""
+        """Return why no message has come for `SILENT_SECONDS` though all workers are ready; empty if one has."""
         with self._lock:
             followed = self._followed.get(uid)
             return followed.unreachable_reason if followed else ""
 
     def follow(self, observed: ObservedState) -> None:
-        """Watch from now on if workers of the job are ready.
+        """Watch a job from now on if workers of it are ready.
 
-        When none is ready any longer, the last message holds until the attempt is over or the job's end is written
-        down. Only one job of a name is followed: an earlier job of that name is dropped.
+        When none is ready any longer, the last message holds until the attempt is over or the job's end is in the
+        status. Only one job of a name is followed: an earlier job of that name is dropped.
         """
         for uid in self._named(observed.namespace, observed.name):
             if uid != observed.uid:
                 self._drop(uid)
-        child = observed.own_child
-        if child is None or child.is_deleting or child.is_suspended or observed.status.is_final:
+        batch_job = observed.owned_job
+        if batch_job is None or batch_job.is_deleting or batch_job.is_suspended or observed.status.is_final:
             self._drop(observed.uid)
             return
         with self._lock:
-            followed = self._of_this_attempt(observed, child)
+            followed = self._of_this_attempt(observed, batch_job)
             if followed is None:
                 return
-            followed.is_ready = child.ready > 0
-            if followed.latest is None and child.ready < observed.job.spec.workers:
+            followed.is_ready = batch_job.ready > 0
+            if followed.latest is None and batch_job.ready < observed.job.spec.workers:
                 followed.last_message_at, followed.unreachable_reason = (
                     time.monotonic(),
                     "",
@@ -176,24 +179,27 @@ class Rank0Client:
                 followed.watch = asyncio.run_coroutine_threadsafe(self._watch(observed.uid, followed), self._loop)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Watch no job of that name any longer."""
+        """Stop watching jobs of that name."""
         for uid in self._named(namespace, name):
             self._drop(uid)
 
     def _named(self, namespace: str, name: str) -> list[str]:
-        """Uids of the jobs of that name: one, or for a moment also the earlier job that it replaces."""
+        """Return the uids of the jobs of that name: one, or for a moment also the earlier job that it replaces."""
         with self._lock:
             return [uid for uid, each in self._followed.items() if (each.namespace, each.name) == (namespace, name)]
 
-    def _of_this_attempt(self, observed: ObservedState, child: Child) -> _Followed | None:
-        """What is known of the attempt, made here once one of its workers is ready; an earlier attempt is forgotten."""
+    def _of_this_attempt(self, observed: ObservedState, batch_job: BatchJob) -> _Followed | None:
+        """Return the state of the attempt, made here once one of its workers is ready; None before.
+
+        The state of an earlier attempt is dropped.
+        """
         followed = self._followed.get(observed.uid)
-        if followed is not None and followed.child_uid != child.uid:
+        if followed is not None and followed.job_uid != batch_job.uid:
             _cancel(self._followed.pop(observed.uid))
             followed = None
-        if followed is None and child.ready > 0:
+        if followed is None and batch_job.ready > 0:
             followed = self._followed[observed.uid] = _Followed(
-                observed.namespace, observed.name, child.uid, child.name, time.monotonic()
+                observed.namespace, observed.name, batch_job.uid, batch_job.name, time.monotonic()
             )
         return followed
 
@@ -206,7 +212,7 @@ class Rank0Client:
     async def _watch(self, uid: str, followed: _Followed) -> None:
         """Read rank 0's messages to the final one, and connect again whenever the connection breaks.
 
-        It ends early once no worker is ready: there is then no rank 0 to answer.
+        The watch ends early once no worker is ready: there is then no rank 0 to answer.
         """
         in_vain, last_message_at = 0, followed.last_message_at
         while followed.is_ready:
@@ -218,16 +224,19 @@ class Rank0Client:
             except grpc.aio.AioRpcError as error:  # rank 0 is starting or ending; the pods tell which
                 self._note_unreachable(followed, f"{self._address_of(followed)}: {format_grpc_error(error)}")
             except Exception:  # must not end the watches of other jobs
-                _log.exception("rank 0 of %s/%s could not be heard", followed.namespace, followed.name)
+                _log.exception("%s/%s: the status of rank 0 could not be read", followed.namespace, followed.name)
             in_vain = in_vain + 1 if followed.last_message_at == last_message_at else 0
             last_message_at = followed.last_message_at
             await asyncio.sleep(Backoff(RETRY_SECONDS, LONGEST_RETRY_SECONDS, factor=1.5).delay(max(0, in_vain - 1)))
 
     async def _read_stream(self, uid: str, followed: _Followed) -> bool:
-        """Read one stream of statuses; whether the last was final. Raises AioRpcError where the connection broke.
+        """Read one stream of statuses; return whether the last was final.
 
         Each message costs a reconcile, so the stream is read only as fast as the job may cause one. Flow control holds
         further messages back at their sender.
+
+        Raises:
+            AioRpcError: If the connection breaks.
         """
         if followed.certificates is None:
             followed.certificates = await asyncio.to_thread(self._fetch, followed.namespace, followed.name)
@@ -244,7 +253,7 @@ class Rank0Client:
             async for said in stub.WatchStatus(request):
                 while not followed.reconciles.take(time.monotonic()):
                     await asyncio.sleep(followed.reconciles.seconds_to_level(1, time.monotonic()))
-                message = Rank0Status.read(said)
+                message = Rank0Status.sanitize(said)
                 with self._lock:
                     if self._followed.get(uid) is not followed:
                         return True
@@ -259,10 +268,10 @@ class Rank0Client:
         return is_final
 
     def _address_of(self, followed: _Followed) -> str:
-        return self._address(followed.namespace, followed.name, followed.child_name)
+        return self._address(followed.namespace, followed.name, followed.job_name)
 
     def _note_unreachable(self, followed: _Followed, why: str) -> None:
-        """Keep the reason why no message comes, and tell it, once none has come for `SILENT_SECONDS`."""
+        """Keep the reason why no message comes, and report it, once none has come for `SILENT_SECONDS`."""
         with self._lock:
             if followed.unreachable_reason or time.monotonic() - followed.last_message_at < SILENT_SECONDS:
                 return

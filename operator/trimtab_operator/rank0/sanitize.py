@@ -1,8 +1,8 @@
-"""The boundary to tenants: what rank 0 says, made fit to be stored and shown. Pure.
+"""Sanitizing of rank 0's messages: the boundary to tenants. Pure.
 
 Rank 0 is a user's image and may say anything. Behind this module every figure is finite and bounded, and every text is
-short, on one line and printable. A figure that cannot be true is absent, as if rank 0 had not said it. So nothing that
-a trainer says makes a reconcile raise, nor the API server refuse a status.
+short, on one line and printable. A figure that cannot be true is absent, as if rank 0 had not sent it. So no message of
+a trainer makes a reconcile raise, or the API server refuse a status.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STATES: dict[int, State] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """How gradients cross the network now."""
+    """The plan by which gradients cross the network now."""
 
     version: int
     name: str
@@ -65,7 +65,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Rank0Status:
-    """One status of rank 0's, as far as it can be true."""
+    """One status of rank 0, with its plausible figures only."""
 
     state: State = "Unknown"
     """Unknown also for a state of a newer version."""
@@ -74,7 +74,7 @@ class Rank0Status:
     loss: float | None = None
     """None where none was passed, or one that is no finite number."""
     loss_is_lost: bool = False
-    """Whether a loss was passed that is no finite number: then an earlier one says nothing of training any more."""
+    """True if the loss is no finite number: then an earlier one says nothing of training any more."""
     step_seconds: float | None = None
     gain: float | None = None
     """In [0, 1]; None while there is no plan, under which alone gradients are exchanged."""
@@ -83,12 +83,12 @@ class Rank0Status:
 
     @property
     def is_final(self) -> bool:
-        """Whether rank 0 has said how training ended."""
+        """True if rank 0 has said how training ended."""
         return self.state in ("Succeeded", "Failed")
 
     @classmethod
-    def read(cls, said: status_pb2.Status) -> Self:
-        """What a status says. Never raises."""
+    def sanitize(cls, said: status_pb2.Status) -> Self:
+        """Sanitize a status of rank 0. Never raises."""
         loss = _within(said.loss, -LARGEST_LOSS, LARGEST_LOSS) if said.HasField("loss") else None
         return cls(
             state=_STATES.get(said.state, "Unknown"),
@@ -112,7 +112,7 @@ def _plan(said: status_pb2.Plan) -> Plan | None:
 
 
 def _network(said: status_pb2.Network) -> Network | None:
-    """None also while the bandwidth is not known, which rank 0 says by 0."""
+    """Return the network's figures; None also while the bandwidth is unknown, which rank 0 reports as 0."""
     latency = _within(said.latency_seconds, 0.0, LONGEST_SECONDS)
     bandwidth = _within(said.bandwidth_bytes_per_second, 0.0, LARGEST_BANDWIDTH)
     return Network(latency, bandwidth, said.stale) if latency is not None and bandwidth else None

@@ -1,4 +1,4 @@
-"""Making the children that a Job's pods need, and keeping them as they should be."""
+"""The children that a Job's pods need: created, and kept as they should be."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from trimtab_operator.settings import Settings
 
 
 def sync_children(api: Api, observed: ObservedState, settings: Settings) -> str | None:
-    """Create what is missing and apply what is there; returns the obstacle, if there is one.
+    """Create missing children and apply existing ones; return the reason that blocks this, if there is one.
 
-    A new job's children are created without a look, for it has none. What may be there is looked for first: a quota
-    would count it twice, and refuse it, before the API server finds that it exists.
-    An object of the same name that belongs to somebody else is left alone: server-side apply would merge into it, and
-    deleting the job would then delete it.
+    A new job's children are created without a look, for it has none. A child that may exist is looked for first: a
+    quota would count it twice, and refuse it, before the API server finds that it exists. An object of the same name
+    that belongs to somebody else is left alone: server-side apply would merge into it, and deleting the job would then
+    delete it.
     """
     job, namespace, uid = observed.job, observed.namespace, observed.uid
     for manifest in (

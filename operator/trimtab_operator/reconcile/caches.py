@@ -1,7 +1,8 @@
-"""What the operator keeps in memory of TrainingJobs, of their Jobs and of their pods: no more than it reads.
+"""The operator's caches of TrainingJobs, their Jobs and their pods, cut down to what the operator reads.
 
-A template may hold 1.4 MB of text, which take 34 MB once decoded, and a tenant may create many such jobs. So the cache
-keeps no template: it is read again where a child is made of it. ``metadata.generation`` tells one spec from another.
+A template may hold 1.4 MB of text, which takes 34 MB once decoded, and a tenant may create many such jobs. So the cache
+keeps no template: the operator reads it again when it makes a child of it. ``metadata.generation`` tells one spec from
+another.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ MOST_SPEC_BYTES = 16 * 1024
 MOST_WHOLE_BYTES = 512 * 1024
 
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
-#: Where `trim_training_job` leaves what is wrong with a spec that is too large.
+#: Field in which `trim_training_job` leaves the error of a spec that is too large.
 _TOO_LARGE = "trimtabTooLarge"
-#: Stands where the cache has no template.
+#: The template of every cached job.
 _NO_TEMPLATE = {"spec": {"containers": [{"name": TRAINER_CONTAINER, "command": ["not read"]}]}}
 
 
@@ -47,7 +48,12 @@ def trim_training_job(resource: Object) -> None:
 
 
 def size_error(whole_bytes: int, spec_bytes: int = 0) -> str | None:
-    """What is wrong with a job of so many bytes, of which ``spec_bytes`` are the spec without its template."""
+    """Return why a job is too large to read; None if it is not.
+
+    Args:
+        whole_bytes: Size of the job's JSON.
+        spec_bytes: Size of its spec without the template.
+    """
     if spec_bytes > MOST_SPEC_BYTES:
         return f"has {spec_bytes} bytes beside the template, and the operator reads {MOST_SPEC_BYTES}; shorten it"
     if whole_bytes > MOST_WHOLE_BYTES:
@@ -61,11 +67,11 @@ def _num_bytes(value: Object) -> int:
 
 
 def read_cached(resource: Object) -> TrainingJob:
-    """The TrainingJob as decisions read it, with a template that says nothing.
+    """Return the TrainingJob as decisions read it, with an empty template.
 
     Raises:
         UserError: if the spec cannot be read. Unknown fields are ignored: the API server has checked the spec, by a
-            definition that may be of a newer version.
+        definition that may be of a newer version.
     """
     spec = resource["spec"]
     if _TOO_LARGE in spec:
@@ -79,8 +85,8 @@ _LABELS = (JOB_NAME, MANAGED_BY, ATTEMPT, KUEUE_QUEUE)
 _STATUS = ("conditions", "startTime", "active", "ready", "succeeded", "failed")
 
 
-def trim_owned_job(job: Object) -> None:
-    """Cut a Job down, in place, to what is read of it."""
+def trim_batch_job(job: Object) -> None:
+    """Cut a Job down, in place, to what the operator reads of it."""
     metadata, spec, status = job["metadata"], job["spec"], job.get("status") or {}
     owners = [each for each in metadata.get("ownerReferences", ()) if each.get("controller")]
     job["metadata"] = {key: metadata[key] for key in _JOB_METADATA if key in metadata}
@@ -100,7 +106,7 @@ def _kept(found: Object | None, names: tuple[str, ...]) -> Object:
 
 
 class PodCache:
-    """Pods by the Job that made them, and whether an event of a pod says anything new to `Pod`.
+    """Pods by the Job that made them, with a check whether an event of a pod changes what `Pod` reads.
 
     The Job is the pod's controller: anybody may edit a pod's labels.
     """
@@ -112,7 +118,7 @@ class PodCache:
         """The job that each pod last belonged to; an orphaned pod belongs to none."""
 
     def put(self, pod: Object) -> bool:
-        """Keep a pod; whether it differs from the pod kept before in what `Pod` reads."""
+        """Keep a pod; return whether it differs from the pod kept before in what `Pod` reads."""
         metadata = pod["metadata"]
         job = object_key(metadata["namespace"], controller_name(pod))
         with self._lock:
@@ -138,6 +144,6 @@ class PodCache:
         return pod
 
     def of(self, namespace: str, name: str) -> list[Object]:
-        """The pods of a job."""
+        """Return the pods of a job."""
         with self._lock:
             return list(self._by_job.get(object_key(namespace, name), {}).values())

@@ -1,4 +1,4 @@
-"""What is known of one TrainingJob before anything is decided: what the watches have seen, or the API server says."""
+"""The observer of one TrainingJob: it combines what the watches have seen with answers of the API server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 from trimtab_api.names import attempt_name, possible_jobs
 
 from trimtab_operator.decisions.nodes import Nodes
-from trimtab_operator.decisions.observed_state import Child, ObservedState
+from trimtab_operator.decisions.observed_state import BatchJob, ObservedState
 from trimtab_operator.decisions.pod_creation_errors import PodCreationErrors
 from trimtab_operator.decisions.pods import Pod
 from trimtab_operator.decisions.policies.progress import Progress
@@ -31,34 +31,34 @@ from trimtab_operator.status.parse import read_status
 
 
 class Cache(Protocol):
-    """What the watches have seen."""
+    """The objects that the watches have seen."""
 
     def job(self, namespace: str, name: str) -> Object | None:
-        """The TrainingJob of that name."""
+        """Return the TrainingJob of that name."""
         ...
 
-    def child(self, namespace: str, name: str) -> Object | None:
-        """The Job of that name."""
+    def batch_job(self, namespace: str, name: str) -> Object | None:
+        """Return the Job of that name."""
         ...
 
     def pods(self, namespace: str, name: str) -> list[Object]:
-        """The pods of the Job of that name."""
+        """Return the pods of the Job of that name."""
         ...
 
 
 class Rank0Statuses(Protocol):
-    """What rank 0 of each job reports."""
+    """The reports of each job's rank 0."""
 
     def latest(self, uid: str) -> Rank0Status | None:
-        """Its last message; None before the first."""
+        """Return rank 0's last message; None before the first."""
         ...
 
     def progress(self, uid: str) -> Progress:
-        """How far it has got in this attempt."""
+        """Return the progress in this attempt."""
         ...
 
     def unreachable_reason(self, uid: str) -> str:
-        """Why rank 0 has not been heard for long; empty while it is heard."""
+        """Return why rank 0 has not reported for long; empty while it does."""
         ...
 
     def follow(self, observed: ObservedState) -> None:
@@ -66,12 +66,12 @@ class Rank0Statuses(Protocol):
         ...
 
     def forget(self, namespace: str, name: str) -> None:
-        """The job is gone."""
+        """Forget a job that is gone."""
         ...
 
 
 class Observer:
-    """Looks at jobs. Many threads may call it, but no two for the same job at a time."""
+    """An observer of jobs. Many threads may call it, but no two for the same job at a time."""
 
     def __init__(
         self,
@@ -82,13 +82,22 @@ class Observer:
         clock: Callable[[], datetime],
         is_outdated: Callable[[str, Object], bool],
     ) -> None:
-        """``is_outdated``: whether a copy of the job of that key is from before its status was last written."""
+        """Observe through the API server and the caches.
+
+        Args:
+            api: The API server.
+            cache: The objects that the watches have seen.
+            rank0: The reports of each job's rank 0.
+            pod_creation_errors: The reasons that keep workers from coming up.
+            clock: Returns the present time.
+            is_outdated: Returns whether a copy of a job, by its key, is from before its status was last written.
+        """
         self._api, self._cache, self._rank0 = api, cache, rank0
         self._nodes = Nodes(api)
         self._pod_creation_errors, self._clock, self._is_outdated = pod_creation_errors, clock, is_outdated
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """The job as last seen; asked for anew where that is from before the status was last written.
+        """Return the job as last seen, or as it is now if the copy is from before the status was last written.
 
         A decision taken from an older status could start an attempt that is over.
         """
@@ -102,19 +111,23 @@ class Observer:
         return resource
 
     def observe(self, resource: Object) -> ObservedState:
-        """All that is known of the job. Raises `UserError` where its spec cannot be read."""
+        """Observe a job.
+
+        Raises:
+            UserError: If its spec cannot be read.
+        """
         metadata = resource["metadata"]
         namespace, uid = metadata["namespace"], metadata["uid"]
         job = read_cached(resource)
         status = read_status(resource)
         jobs = self._jobs(resource, status.restarts)
         found = _of_attempt(jobs, attempt_name(metadata["name"], status.restarts), status.restarts, uid)
-        child = Child.read(found) if found else None
-        earlier = [Child.read(each) for each in jobs if each is not found and controller_uid(each) == uid]
-        listed = self._pods(resource, child, [each.name for each in earlier])
-        if child is not None and any("deletionTimestamp" in each["metadata"] for each in listed):
-            child = self._read_again(namespace, child)
-        pods = [self._read_pod(each, child) for each in listed if _is_of_an_attempt(each, metadata["name"])]
+        batch_job = BatchJob.read(found) if found else None
+        earlier = [BatchJob.read(each) for each in jobs if each is not found and controller_uid(each) == uid]
+        listed = self._pods(resource, batch_job, [each.name for each in earlier])
+        if batch_job is not None and any("deletionTimestamp" in each["metadata"] for each in listed):
+            batch_job = self._read_again(namespace, batch_job)
+        pods = [self._read_pod(each, batch_job) for each in listed if _is_of_an_attempt(each, metadata["name"])]
         observed = ObservedState(
             job=job,
             namespace=namespace,
@@ -122,89 +135,93 @@ class Observer:
             generation=metadata["generation"],
             is_queued=is_queued((found or resource)["metadata"].get("labels", {})),
             status=status,
-            child=child,
-            pods=tuple(each for each in pods if child is not None and each.owner_uid == child.uid),
-            stale_pods=tuple(each for each in pods if child is None and not each.has_ended and not each.node_is_lost),
-            earlier_children=tuple(earlier),
+            batch_job=batch_job,
+            pods=tuple(each for each in pods if batch_job is not None and each.owner_uid == batch_job.uid),
+            stale_pods=tuple(
+                each for each in pods if batch_job is None and not each.has_ended and not each.node_is_lost
+            ),
+            earlier_batch_jobs=tuple(earlier),
             rank0_status=self._rank0.latest(uid),
             unreachable_reason=self._rank0.unreachable_reason(uid),
             now=self._clock(),
             progress=self._rank0.progress(uid),
         )
-        refusal = self._pod_creation_errors.why(observed)
+        refusal = self._pod_creation_errors.explain(observed)
         return replace(
-            observed, refusal=refusal, missing_pods_seconds=self._pod_creation_errors.missing_pods_seconds(observed)
+            observed,
+            creation_error=refusal,
+            missing_pods_seconds=self._pod_creation_errors.missing_pods_seconds(observed),
         )
 
     def _jobs(self, resource: Object, restarts: int) -> list[Object]:
-        """The Jobs of this attempt and of the one before, by their names, whoever owns them; this attempt's first.
+        """Return the Jobs of this attempt and of the one before, this attempt's first, whoever owns them.
 
-        What the watch does not show of a job that something is known of is asked for: it does not show a Job that has
-        lost its labels, nor one that was never ours. The attempt before matters only until this one has its Job. A Job
-        made by an operator that named all of them after the TrainingJob may be of any attempt.
+        A Job that the watch does not show is read from the API server if something is known of the job: the watch shows
+        neither a Job that has lost its labels nor one that was never ours. The attempt before matters only until this
+        one has its Job. A Job made by an operator that named all of them after the TrainingJob may be of any attempt.
         """
         namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
         names = dict.fromkeys((attempt_name(name, restarts), attempt_name(name, max(0, restarts - 1)), name))
         jobs: list[Object] = []
         for each in names:
-            found = self._cache.child(namespace, each)
+            found = self._cache.batch_job(namespace, each)
             if found is None and not jobs and resource.get("status"):
                 found = self._api.get(JOBS, namespace, each)
             jobs += [found] if found else []
         return jobs
 
-    def _read_again(self, namespace: str, child: Child) -> Child | None:
-        """A Job with pods that are being deleted, as it is now.
+    def _read_again(self, namespace: str, batch_job: BatchJob) -> BatchJob | None:
+        """Read a Job again whose pods are being deleted.
 
-        Who suspends or deletes a Job has its pods deleted; the watch of pods may show that before the watch of Jobs.
+        Suspending or deleting a Job deletes its pods, and the watch of pods may show that before the watch of Jobs.
         """
-        if child.is_suspended or child.is_deleting or child.failure is not None:
-            return child
-        found = self._api.get(JOBS, namespace, child.name)
-        return Child.read(found) if found else None
+        if batch_job.is_suspended or batch_job.is_deleting or batch_job.failure is not None:
+            return batch_job
+        found = self._api.get(JOBS, namespace, batch_job.name)
+        return BatchJob.read(found) if found else None
 
-    def _read_pod(self, resource: Object, child: Child | None) -> Pod:
-        """What matters of a pod, with whether its node is lost where that decides something.
+    def _read_pod(self, resource: Object, batch_job: BatchJob | None) -> Pod:
+        """Return a pod, with whether its node is lost if that decides something.
 
-        That is where the attempt is over, where its Job is gone, and where the pod is not ready.
+        It does if the attempt is over, if its Job is gone, or if the pod is not ready.
         """
         pod = Pod.read(resource)
-        decides = child is None or child.failure is not None or pod.is_unready
+        decides = batch_job is None or batch_job.failure is not None or pod.is_unready
         if not decides or pod.node_is_lost or pod.has_ended or not pod.node:
             return pod
         return replace(pod, node_is_lost=self._nodes.is_unreachable(pod.node))
 
-    def _pods(self, resource: Object, child: Child | None, earlier: list[str]) -> list[Object]:
-        """The job's pods; asked for anew where more depends on them than the cache may know by now.
+    def _pods(self, resource: Object, batch_job: BatchJob | None, earlier: list[str]) -> list[Object]:
+        """Return the job's pods, read from the API server if more depends on them than the cache may know by now.
 
-        That is when the Job has failed, and why; and when an attempt's Job is gone: the next must not meet its pods.
-        ``earlier`` are the names of the Jobs of earlier attempts.
+        More depends on them when the Job has failed, and when an attempt's Job is gone: the next attempt must not meet
+        its pods. ``earlier`` holds the names of the Jobs of earlier attempts.
         """
         namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
-        depends = "startTime" in resource.get("status", {}) if child is None else child.failure is not None
+        depends = "startTime" in resource.get("status", {}) if batch_job is None else batch_job.failure is not None
         if not depends:
-            return self._cache.pods(namespace, child.name) if child else []
+            return self._cache.pods(namespace, batch_job.name) if batch_job else []
         found: list[Object] = self._api.list(PODS, namespace, labelSelector=f"{JOB_NAME}={name}")["items"]
         names = {each["metadata"]["name"] for each in found}
         # One whose label somebody has edited is seen by its controller alone.
-        jobs = [child.name] if child else dict.fromkeys((name, *earlier))
+        jobs = [batch_job.name] if batch_job else dict.fromkeys((name, *earlier))
         cached = [each for job in jobs for each in self._cache.pods(namespace, job)]
         return found + [each for each in cached if each["metadata"]["name"] not in names]
 
 
 def _of_attempt(jobs: list[Object], name: str, attempt: int, uid: str) -> Object | None:
-    """Of these Jobs that of the attempt: it has its name, or it is ours and says so."""
+    """Return the attempt's Job: the one with its name, or one of ours whose label names the attempt."""
     for job in jobs:
         if job["metadata"]["name"] == name:
             return job
-    return next((job for job in jobs if controller_uid(job) == uid and Child.read(job).attempt == attempt), None)
+    return next((job for job in jobs if controller_uid(job) == uid and BatchJob.read(job).attempt == attempt), None)
 
 
 def _is_of_an_attempt(pod: Object, name: str) -> bool:
-    """Whether a pod with the job's label is a worker of it; anybody may give a pod that label.
+    """Return whether a pod with the job's label is one of its workers; anybody may give a pod that label.
 
-    A Job of one of its attempts' names controls it. Or nobody does, since its Job was deleted without it, and it still
-    answers to a worker's DNS name.
+    A Job with the name of one of the attempts controls a worker. If that Job was deleted without its pod, nothing
+    controls the pod, and the pod still has a worker's DNS name.
     """
     if controller_kind(pod):
         return controller_kind(pod) == JOBS.kind and name in possible_jobs(controller_name(pod))

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.load import read_training_job
 
-from trimtab_operator.children.job import child_job, relabelled
+from trimtab_operator.children.job import job_manifest, relabelled
 from trimtab_operator.children.pod import account_of
 from trimtab_operator.decisions.decide import Action, Decision, TerminalState, blocked, decide
 from trimtab_operator.decisions.observed_state import ObservedState
@@ -37,7 +37,7 @@ RESYNC_SECONDS = 600.0
 _UNSEEN_SECONDS = 1.0
 #: Seconds after which a job is reconciled again though the watch has not shown the Job that was created for it.
 _CREATED_SECONDS = 2.0
-#: What a user does about a job that can never run as it is written: what has failed stays so.
+#: Remedy for a job that can never run as it is written: a failed job stays failed.
 _REMEDY = "delete the job, mend its file and create it anew"
 
 #: Fields of a child whose content is the job's spec: a Job's spec, and a Secret's data.
@@ -51,7 +51,10 @@ _log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """Reconciles jobs by key, ``namespace/name``. Many threads may call it, but no two with the same key at a time."""
+    """A reconciler of jobs by key, ``namespace/name``.
+
+    Many threads may call it, but no two with the same key at a time.
+    """
 
     def __init__(
         self,
@@ -75,9 +78,11 @@ class Reconciler:
         self._observer = Observer(api, cache, rank0, self._pod_creation_errors, clock, is_outdated)
 
     def reconcile(self, key: str) -> float | None:
-        """Observe a job and take the next step; returns the seconds until it must be reconciled again, if ever.
+        """Observe a job and take the next step; return the seconds until the next reconciliation, if any is due.
 
-        Raises `RefusedError` or one of `Unreachable` where the step failed and a later attempt may succeed.
+        Raises:
+            RefusedError: If the API server refuses for now; a later attempt may succeed.
+            Unreachable: If the API server cannot be reached; a later attempt may succeed.
         """
         seconds = self._reconcile(key)
         self._recorder.flush(key)  # last, so that a job does not wait for its events
@@ -98,7 +103,7 @@ class Reconciler:
         except UserError as mistake:
             self._leave(resource, str(mistake))
             return None  # the definition, the job or the operator changes before there is more to do
-        if decision.action is Action.CREATE_CHILD:
+        if decision.action is Action.CREATE_BATCH_JOB:
             return _CREATED_SECONDS  # pods first: the watch brings the Job back, and then there is more to tell
 
         if decision.awaits_cause:
@@ -124,11 +129,11 @@ class Reconciler:
         self._status_writer.forget(f"{namespace}/{name}")
 
     def _act(self, observed: ObservedState, decision: Decision) -> Decision:
-        """Do what was decided; returns what it came to."""
+        """Carry a decision out; return the decision with its result."""
         match decision.action:
             case Action.NOTHING if decision.terminal_state or decision.restart or not self._needs_repair(observed):
                 return decision  # what has come to pass is written down before anything else
-            case Action.NOTHING | Action.CREATE_CHILD:
+            case Action.NOTHING | Action.CREATE_BATCH_JOB:
                 return self._make(observed, decision)
             case _:
                 try:
@@ -141,42 +146,44 @@ class Reconciler:
 
     def _change(self, observed: ObservedState, decision: Decision) -> None:
         """Delete a Job or the TrainingJob, or write to the Job."""
-        namespace, child = observed.namespace, decision.child or observed.child
+        namespace, batch_job = observed.namespace, decision.batch_job or observed.batch_job
         if decision.action is Action.DELETE_JOB:
             self._api.delete(TRAINING_JOBS, namespace, observed.name, observed.uid)
             return
-        assert child is not None
+        assert batch_job is not None
         match decision.action:
-            case Action.DELETE_CHILD:
-                self._api.delete(JOBS, namespace, child.name, child.uid)
-            case Action.RENEW_CHILD:
-                _log.warning("%s: its Job makes no pods and nobody says why; another is made", observed.key)
-                self._api.delete(JOBS, namespace, child.name, child.uid, child.version)
-            case Action.SUSPEND_CHILD | Action.RESUME_CHILD:
-                suspended = decision.action is Action.SUSPEND_CHILD
+            case Action.DELETE_BATCH_JOB:
+                self._api.delete(JOBS, namespace, batch_job.name, batch_job.uid)
+            case Action.RENEW_BATCH_JOB:
+                _log.warning("%s: the Job has created no pods and reports no error; recreating it", observed.key)
+                self._api.delete(JOBS, namespace, batch_job.name, batch_job.uid, batch_job.version)
+            case Action.SUSPEND_BATCH_JOB | Action.RESUME_BATCH_JOB:
+                suspended = decision.action is Action.SUSPEND_BATCH_JOB
                 annotations = {SUSPENDED: "true" if suspended else None}
                 change = {"metadata": {"annotations": annotations}, "spec": {"suspend": suspended}}
-                self._api.merge(JOBS, namespace, child.name, change)
-            case Action.LABEL_CHILD:
-                self._api.apply(JOBS, relabelled(observed.name, namespace, child.name, child.uid, child.attempt))
+                self._api.merge(JOBS, namespace, batch_job.name, change)
+            case Action.LABEL_BATCH_JOB:
+                self._api.apply(
+                    JOBS, relabelled(observed.name, namespace, batch_job.name, batch_job.uid, batch_job.attempt)
+                )
 
     def _make(self, observed: ObservedState, decision: Decision) -> Decision:
-        """Create the Job, or see to the other children; for either the job is read whole."""
+        """Create the Job, or sync the other children; for either the job is read whole."""
         with self._whole_jobs.read(observed) as whole:
             if whole is None:  # gone, or changed since: the watch is about to show it
                 return replace(decision, action=Action.NOTHING, requeue_after_seconds=_UNSEEN_SECONDS)
             observed = replace(observed, job=read_training_job(whole, ignore_unknown=True))
-            if decision.action is Action.CREATE_CHILD:
+            if decision.action is Action.CREATE_BATCH_JOB:
                 return self._create(whole, observed, decision)
             return self._sync(observed, decision)
 
     def _create(self, resource: Object, observed: ObservedState, decision: Decision) -> Decision:
-        """The Job is created last, when all that its pods need is there, and once: a template never changes."""
+        """Create the Job, last, when its pods have all that they need, and once: a template never changes."""
         decision = self._sync(observed, decision)
         if decision.blocking_reason or decision.terminal_state:
             return decision
         labels = resource["metadata"].get("labels", {})
-        manifest = child_job(
+        manifest = job_manifest(
             observed.job,
             observed.namespace,
             observed.uid,
@@ -197,7 +204,7 @@ class Reconciler:
         return decision
 
     def _account_pull_secrets(self, observed: ObservedState) -> list[Object]:
-        """The pull secrets of the pods' ServiceAccount, where those of the monitor's image would displace them."""
+        """Return the pull secrets of the pods' ServiceAccount, if the monitor's image's would displace them."""
         pod = observed.job.spec.template["spec"]
         if not self._settings.netmon_pull_secrets or pod.get("imagePullSecrets"):
             return []
@@ -205,11 +212,11 @@ class Reconciler:
         return list((account or {}).get("imagePullSecrets") or ())
 
     def _sync(self, observed: ObservedState, decision: Decision) -> Decision:
-        """Have every child but the Job as it should be."""
+        """Sync every child but the batch job."""
         try:
             blocking_reason = sync_children(self._api, observed, self._settings)
         except RefusedError as refusal:
-            if decision.action is Action.CREATE_CHILD and _is_final(refusal):  # a spec too large for a Secret
+            if decision.action is Action.CREATE_BATCH_JOB and _is_final(refusal):  # a spec too large for a Secret
                 return Decision(
                     terminal_state=TerminalState("Failed", "InvalidSpec", f"spec: {refusal.message}; {_REMEDY}")
                 )
@@ -220,8 +227,8 @@ class Reconciler:
         return decision
 
     def _needs_repair(self, observed: ObservedState) -> bool:
-        """Whether the spec has changed, or children have not been seen to for a while."""
-        if observed.status.is_final or observed.own_child is None or observed.own_child.is_deleting:
+        """Return whether the spec has changed, or children have not been synced for a while."""
+        if observed.status.is_final or observed.owned_job is None or observed.owned_job.is_deleting:
             return False
         seen = (observed.now, observed.status.observed_generation)  # by this operator, or by the one before it
         ensured_at, generation = self._last_synced.setdefault(observed.key, seen)
@@ -229,10 +236,10 @@ class Reconciler:
         return generation != observed.generation or (observed.now - ensured_at).total_seconds() >= resync
 
     def _leave(self, resource: Object, mistake: str) -> None:
-        """Say that the job cannot be read, and touch nothing: definition and operator are of different versions.
+        """Report that the job cannot be read, and touch nothing: definition and operator are of different versions.
 
-        Its pods may train well, and the operator that made them may come back: on an upgrade the definition is newer
-        than the operator for a while, on a rollback it is older.
+        The job's pods may train well, and the operator that made them may come back. On an upgrade the definition is
+        newer than the operator for a while; on a rollback it is older.
         """
         before = read_status(resource)
         after = unreadable(before, mistake, resource["metadata"]["generation"], self._clock())
@@ -241,7 +248,7 @@ class Reconciler:
 
 
 def _is_final(refusal: RefusedError) -> bool:
-    """Whether what was to be created can never be, because its cause lies in what the job's own spec says.
+    """Return whether an object can never be created because of the job's own spec.
 
     A template is immutable. But a policy or a webhook may be changed, whatever status and reason it refuses with.
     """
@@ -253,10 +260,13 @@ def _is_final(refusal: RefusedError) -> bool:
 
 
 def _refused(observed: ObservedState, decision: Decision, refusal: RefusedError) -> Decision:
-    """To be mended by somebody (a quota, a rule, a webhook that is away), or to be tried again: then it is raised."""
+    """Return a blocked decision if somebody must lift the refusal (a quota, a rule, a webhook that is away).
+
+    A refusal that may pass by itself is raised again.
+    """
     is_webhook = refusal.status >= 500 and "webhook" in refusal.message
     if not is_webhook and (refusal.status in (404, 409, 429) or not 400 <= refusal.status < 500):
         raise refusal
-    is_change = decision.action not in (Action.NOTHING, Action.CREATE_CHILD)
+    is_change = decision.action not in (Action.NOTHING, Action.CREATE_BATCH_JOB)
     what = f" to {decision.action.value}" if is_change else ""
     return blocked(observed, f"the API server refuses{what}: {refusal.message}", decision)

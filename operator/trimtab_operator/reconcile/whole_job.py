@@ -1,4 +1,4 @@
-"""Reads a TrainingJob whole, template included, where children are made of it."""
+"""Reading of a whole TrainingJob, template included, to make children of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGE_BYTES = 128 * 1024
 
 
 class WholeJobs:
-    """Reads jobs from the API server. Many threads may call it."""
+    """A reader of whole jobs from the API server. Many threads may call it."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -28,12 +28,12 @@ class WholeJobs:
 
     @contextmanager
     def read(self, observed: ObservedState) -> Iterator[Object | None]:
-        """The job as the API server has it, for as long as the context is open.
+        """Yield the job as the API server has it, for as long as the context is open.
 
-        None if the job is gone, or its spec is another one than the one that was decided about.
+        The value is None if the job is gone, or if its spec is not the one that was decided about.
 
         Raises:
-            UserError: if the job is too large.
+            UserError: If the job is too large.
         """
         text = self._api.get_text(TRAINING_JOBS, observed.namespace, observed.name)
         if text is None:

@@ -1,4 +1,4 @@
-"""The status of a job: pure, from what was observed and decided."""
+"""The status of a job, built from the observed state and the decision. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimtab_operator.rank0.sanitize import Rank0Status
 from trimtab_operator.status.conditions import best_of_late, condition, conditions_of
 from trimtab_operator.status.message import message_of, restart_time
 
-#: What the user can do about a spec that this version of the operator cannot read.
+#: Remedy for a spec that this version of the operator cannot read.
 _UNREADABLE_REMEDY = (
     "the operator cannot read this job and leaves it as it is: "
     "upgrade the operator, or delete the job, mend its file and create it anew"
@@ -24,16 +24,18 @@ _UNREADABLE_REMEDY = (
 
 
 def report(observed: ObservedState, decision: Decision) -> Status:
-    """The status as it should be now."""
-    before, child = observed.status, observed.own_child
+    """Return the status as it should be now."""
+    before, batch_job = observed.status, observed.owned_job
     if before.is_final:
         if decision.action is Action.DELETE_JOB:
             return before
         # Tools that wait until the controller has seen an edit (kstatus) read this field alone.
         return before.model_copy(update={"observed_generation": observed.generation})
     workers = Workers()
-    if child is not None and child.attempt == before.restarts:
-        workers = Workers(active=child.active, ready=child.ready, succeeded=child.succeeded, failed=child.failed)
+    if batch_job is not None and batch_job.attempt == before.restarts:
+        workers = Workers(
+            active=batch_job.active, ready=batch_job.ready, succeeded=batch_job.succeeded, failed=batch_job.failed
+        )
     restart = decision.restart
     state = _state(observed, decision, workers)
     figures = _training_fields(before, observed.rank0_status, observed.now)
@@ -63,7 +65,7 @@ def report(observed: ObservedState, decision: Decision) -> Status:
 
 
 def unreadable(before: Status, mistake: str, generation: int, now: datetime) -> Status:
-    """The status of a job whose spec this version cannot read: it says so, and keeps all else.
+    """Return the status of a job whose spec this version cannot read: a message, with all else kept.
 
     Ready becomes Unknown, for the job's pods may train. A job that has ended stays as it ended.
     """
@@ -77,14 +79,14 @@ def unreadable(before: Status, mistake: str, generation: int, now: datetime) -> 
 
 
 def _memory_evictions(before: Status, restart: Restart | None) -> int:
-    """Attempts in a row that were evicted for want of memory, the one that ``restart`` follows included."""
+    """Count the attempts in a row that were evicted for want of memory, the one before ``restart`` included."""
     if restart is None:
         return before.memory_evictions_in_a_row
     return before.memory_evictions_in_a_row + 1 if restart.is_memory_eviction else 0
 
 
 def _state(observed: ObservedState, decision: Decision, workers: Workers) -> State:
-    """The state of the job after this decision."""
+    """Return the state of the job after this decision."""
     if decision.terminal_state is not None:
         return decision.terminal_state.state
     if is_suspended(observed):
@@ -101,18 +103,18 @@ def _state(observed: ObservedState, decision: Decision, workers: Workers) -> Sta
 
 
 def _start_time(observed: ObservedState, decision: Decision, state: State) -> str | None:
-    """When pods were first asked for; a resumed job gets a new time, as a Job's own startTime does."""
+    """Return when pods were first asked for; a resumed job gets a new time, as a Job's own startTime does."""
     if state == "Suspended":
         return None
     if observed.status.start_time is None and (
-        observed.own_child is not None or decision.action is Action.CREATE_CHILD
+        observed.owned_job is not None or decision.action is Action.CREATE_BATCH_JOB
     ):
         return write_time(observed.now)
     return observed.status.start_time
 
 
 def _training_fields(before: Status, rank0_status: Rank0Status | None, now: datetime) -> dict[str, object]:
-    """What rank 0 reports of training, as fields of the status; empty if it reports nothing."""
+    """Return rank 0's report of training as fields of the status; empty if there is no report."""
     if rank0_status is None:
         return {}
     figures: dict[str, object] = {}

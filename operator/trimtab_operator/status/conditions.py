@@ -21,7 +21,7 @@ _Draft = tuple[ConditionType, bool | None, str, str]
 
 
 def conditions_of(observed: ObservedState, decision: Decision, after: Status) -> tuple[Condition, ...]:
-    """All conditions of the status ``after``, which has everything else already."""
+    """Return all conditions of the status ``after``, whose other fields are complete."""
     blocking_reason = None if decision.restart else find_blocking_reason(observed, after.state)
     drafts = [_ready(observed, decision, after, blocking_reason), _started(observed, decision, after, blocking_reason)]
     if after.state == "Suspended" or observed.status.condition("Suspended") is not None:
@@ -33,7 +33,7 @@ def conditions_of(observed: ObservedState, decision: Decision, after: Status) ->
 
 
 def _ready(observed: ObservedState, decision: Decision, after: Status, blocking_reason: Problem | None) -> _Draft:
-    """Ready: whether the job trains with all its workers."""
+    """Return condition Ready: the job trains with all its workers."""
     lost = unready_workers(observed) if after.state == "Running" else None
     if lost is not None:
         return "Ready", False, lost.reason, after.message
@@ -50,7 +50,7 @@ def _ready(observed: ObservedState, decision: Decision, after: Status, blocking_
 
 
 def _started(observed: ObservedState, decision: Decision, after: Status, blocking_reason: Problem | None) -> _Draft:
-    """Started: whether every worker has been ready since the job was made or resumed."""
+    """Return condition Started: every worker has been ready since the job was made or resumed."""
     before = observed.status.condition("Started")
     had_started = before is not None and before.status == "True" and after.state != "Suspended"
     if after.state == "Running" or _are_all_ready(observed, after) or had_started:
@@ -63,14 +63,14 @@ def _started(observed: ObservedState, decision: Decision, after: Status, blockin
 
 
 def _suspended(observed: ObservedState, after: Status) -> _Draft:
-    """Suspended: whether the job is, and who has suspended it."""
+    """Return condition Suspended, with who has suspended the job."""
     if after.state == "Suspended":
         return "Suspended", True, suspension_reason(observed), after.message
     return "Suspended", False, "Resumed", after.message
 
 
 def _ended(kind: Literal["Succeeded", "Failed"], decision: Decision, after: Status) -> _Draft:
-    """Succeeded and Failed: whether the job has just ended so."""
+    """Return condition Succeeded or Failed: the job has just ended so."""
     if decision.terminal_state is not None and after.state == kind:
         return kind, True, decision.terminal_state.reason, after.message
     return kind, False, after.state, after.message
@@ -81,7 +81,7 @@ def _are_all_ready(observed: ObservedState, after: Status) -> bool:
 
 
 def _network_degraded(observed: ObservedState, network: NetworkStatus) -> _Draft:
-    """NetworkDegraded: how the slowest link compares with the best that it has carried."""
+    """Return condition NetworkDegraded: the slowest link compared with the best that it has carried."""
     before = observed.status.condition("NetworkDegraded")
     was = before is not None and before.status == "True"
     best = network.best_bandwidth_bytes_per_second
@@ -91,7 +91,7 @@ def _network_degraded(observed: ObservedState, network: NetworkStatus) -> _Draft
 
 
 def condition(before: Status, draft: _Draft, generation: int, now: datetime) -> Condition:
-    """The condition; its transition time is kept while its status stays the same."""
+    """Return the condition; its transition time is kept while its status stays the same."""
     kind, holds, reason, message = draft
     status: Literal["True", "False", "Unknown"] = "Unknown" if holds is None else "True" if holds else "False"
     old = before.condition(kind)
@@ -115,7 +115,7 @@ HALF_LIFE_SECONDS = 6 * 3600.0
 
 
 def best_of_late(best_bandwidth: float, bandwidth: float, seconds: float) -> float:
-    """The best bandwidth, ``seconds`` after it was ``best_bandwidth``; bandwidths in bytes per second."""
+    """Return the best bandwidth, ``seconds`` after it was ``best_bandwidth``; bandwidths in bytes/s."""
     if best_bandwidth <= bandwidth:
         return bandwidth
     kept: float = 0.5 ** (max(0.0, seconds) / HALF_LIFE_SECONDS)
@@ -123,6 +123,6 @@ def best_of_late(best_bandwidth: float, bandwidth: float, seconds: float) -> flo
 
 
 def is_degraded(was_degraded: bool, bandwidth: float, best_bandwidth: float) -> bool:
-    """Whether the slowest link is much slower than it has been; bandwidths in bytes per second."""
+    """Return whether the slowest link is much slower than it has been; bandwidths in bytes/s."""
     share = bandwidth / best_bandwidth if best_bandwidth > 0 else 1.0
     return share < (RECOVERED_ABOVE if was_degraded else DEGRADED_BELOW)

@@ -1,4 +1,4 @@
-"""The sentence in a status: what a user reads first under ``kubectl get``."""
+"""The message of a status, which users read first under ``kubectl get``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab_operator.kube.text import seconds_to, write_time
 
 
 def message_of(observed: ObservedState, decision: Decision, state: State, workers: Workers) -> str:
-    """What the status says of the job in this state."""
+    """Return the message of a job's status in this state."""
     if decision.terminal_state is not None:
         return decision.terminal_state.message
     if decision.blocking_reason:
@@ -43,7 +43,7 @@ def message_of(observed: ObservedState, decision: Decision, state: State, worker
 
 
 def _before_training(observed: ObservedState, state: State, workers: Workers) -> str:
-    """Of a job that does not train yet: what keeps its pods from being ready, else what rank 0 is doing."""
+    """Return the reason why pods are not ready, or else what rank 0 of a job that does not train yet is doing."""
     num_workers = observed.job.spec.workers
     if workers.ready < num_workers:
         waiting = f"{workers.ready} of {num_workers} workers are ready"
@@ -66,7 +66,7 @@ def _before_training(observed: ObservedState, state: State, workers: Workers) ->
 
 
 def restart_time(observed: ObservedState, decision: Decision) -> str | None:
-    """When ranks last restarted, or when they will if the next attempt waits."""
+    """Return when ranks last restarted, or when they will if the next attempt waits."""
     if decision.backoff is None:
         return observed.status.last_restart_time
     return write_time(observed.now + timedelta(seconds=decision.backoff.wait))

@@ -1,4 +1,4 @@
-"""A job's status as it stands, which another version of the operator may have written."""
+"""The present status of a job, which another version of the operator may have written."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _log = logging.getLogger(__name__)
 
 
 def read_status(resource: Object) -> Status:
-    """The status of a TrainingJob, less what this version cannot read: such fields, and such conditions one by one.
+    """Return the status of a TrainingJob, without the fields and the single conditions that this version cannot read.
 
-    The rest must not be lost with them: without its restarts an attempt that runs would be taken for another's. A job
-    in a state that is not known and which has a time of completion is over: it reads as Failed, and stays as it is.
+    The readable rest is kept: without its restarts, a running attempt would be taken for another's. A job in an unknown
+    state that has a completion time is over: it reads as Failed, and stays as it is.
     """
     written = resource.get("status") or {}
     try:

@@ -1,4 +1,4 @@
-"""When a new status is written: changes of the job's life at once, training's figures once in a while. Pure."""
+"""Times of status writes: changes of the job's life at once, training's figures once in a while. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CUT_SECONDS = 1.0
 def seconds_to_write(
     before: Status, after: Status, now: datetime, interval: float, seconds_to_news: float = 0.0
 ) -> float | None:
-    """Seconds until the new status may be written: 0 for now, None if nothing is new.
+    """Return the seconds until the new status may be written: 0 for now, None if nothing is new.
 
     A change in the job's life is written at once. News of training (see `brings_news`), which rank 0 can cause as often
     as it likes, waits ``seconds_to_news``. Other figures wait until the last write is certainly ``interval`` seconds
@@ -37,12 +37,12 @@ def seconds_to_write(
 
 
 def brings_news(before: Status, after: Status) -> bool:
-    """Whether training has another plan, or its network has degraded or recovered."""
+    """Return whether training has another plan, or its network has degraded or recovered."""
     return _news(before) != _news(after)
 
 
 def without_training(before: Status, after: Status) -> Status:
-    """The new status with the old values of all that rank 0 reports: only the job's life changes."""
+    """Return the new status with the old values of all that rank 0 reports: only the job's life changes."""
     kept = {name: getattr(before, name) for name in _OF_TRAINING}
     network = before.condition("NetworkDegraded")
     conditions = tuple(each for each in after.conditions if each.type != "NetworkDegraded")
@@ -50,13 +50,13 @@ def without_training(before: Status, after: Status) -> Status:
 
 
 def _life(status: Status) -> object:
-    """The part of a status whose changes are written at once."""
+    """Return the part of a status whose changes are written at once."""
     conditions = {(each.type, each.status, each.reason) for each in status.conditions if each.type != "NetworkDegraded"}
     return status.observed_generation, status.state, status.restarts, conditions
 
 
 def _news(status: Status) -> object:
-    """The part of a status whose changes are written as soon as rank 0's budget for news allows."""
+    """Return the part of a status whose changes are written as soon as rank 0's budget for news allows."""
     network = status.condition("NetworkDegraded")
     plan = (status.plan.version, status.plan.name) if status.plan else None
     return plan, (network.status, network.reason) if network else None

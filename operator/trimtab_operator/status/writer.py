@@ -1,4 +1,4 @@
-"""Writing a job's status, and telling what changed: events and metrics, within what rank 0's news may cost."""
+"""The writer of statuses, and of the events and metrics of each change, within the budget of rank 0's news."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class _NewsBudget:
-    """What rank 0 of one job may cost by changing its plan or its network's figures, as often as it likes."""
+    """The budget for changes of one job's plan and network figures, which rank 0 can cause at will."""
 
     def __init__(self) -> None:
         self.writes = TokenBucket(NEWS_WRITES, 1, period=SECONDS_PER_NEWS_WRITE)
@@ -35,7 +35,10 @@ class _NewsBudget:
 
 
 class StatusWriter:
-    """Writes statuses by job key, ``namespace/name``. No two threads may call it with the same key at a time."""
+    """A writer of statuses by job key, ``namespace/name``.
+
+    No two threads may call it with the same key at a time.
+    """
 
     def __init__(self, api: Api, recorder: EventRecorder, clock: Callable[[], datetime]) -> None:
         self._api = api
@@ -46,15 +49,15 @@ class StatusWriter:
         self._news: dict[str, _NewsBudget] = {}
 
     def is_older_than_written(self, key: str, resource: Object) -> bool:
-        """Whether this copy of the job is from before its status was last written."""
+        """Return whether this copy of the job is from before its status was last written."""
         return int(resource["metadata"]["resourceVersion"]) < self._written.get(key, 0)
 
     def seconds_to_news_write(self, key: str, now: datetime) -> float:
-        """Seconds until rank 0's news may cost a write of the job's status; 0: now."""
+        """Return the seconds until rank 0's news may cost a write of the job's status."""
         return self._budget(key).writes.seconds_to_level(1, now.timestamp())
 
     def forget(self, key: str) -> None:
-        """The job is gone."""
+        """Forget a job that is gone."""
         self._written.pop(key, None)
         self._news.pop(key, None)
 
@@ -62,7 +65,10 @@ class StatusWriter:
         return self._news.setdefault(key, _NewsBudget())
 
     def write(self, resource: Object, before: Status, after: Status) -> None:
-        """Write the status; what changed is then to be told. Nothing newer is overwritten: then this is a Conflict."""
+        """Write the status, then record the events of the change.
+
+        Nothing newer is overwritten: the API server then answers Conflict.
+        """
         metadata, at = resource["metadata"], self._clock()
         now = write_time(at)
         key = f"{metadata['namespace']}/{metadata['name']}"
@@ -91,7 +97,7 @@ class StatusWriter:
             metrics.FINISHED.labels(state=after.state).inc()
 
     def _apply(self, metadata: Object, status: Status, now: str) -> Object:
-        """Send a status; returns the head of the job as it is then."""
+        """Send a status; return the metadata of the job as it is then."""
         manifest: dict[str, Any] = {
             "apiVersion": TRAINING_JOBS.api_version,
             "kind": TRAINING_JOBS.kind,

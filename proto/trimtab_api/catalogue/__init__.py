@@ -1,4 +1,4 @@
-"""Every scheme by name: what it costs, where it runs and what it takes, in one place and without torch.
+"""Every scheme by name: its cost, the ranks it runs on, and its options, in one place and without torch.
 
 A plan has axes: collective, sparsifier, fusion planner, schedule, source, wire format. Each axis has a file of rows, a
 row a scheme. Code that plans, predicts, validates, reports or runs a scheme asks its row, and knows no scheme by name.
@@ -83,7 +83,7 @@ __all__ = [
 COLLECTIVES = collectives.built_in
 DENSE_COLLECTIVES = tuple(name for name in COLLECTIVES if collectives[name].is_dense)
 SPARSE_COLLECTIVES = tuple(name for name in COLLECTIVES if not collectives[name].is_dense)
-#: Those that are chosen among where a job does not say.
+#: The collectives to choose from in a job that names none.
 DEFAULT_COLLECTIVES = tuple(name for name in SPARSE_COLLECTIVES if collectives[name].is_default)
 SPARSIFIERS = sparsifiers.built_in
 VALUE_FORMATS = wires.built_in

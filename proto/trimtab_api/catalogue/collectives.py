@@ -10,17 +10,17 @@ from trimtab_api.catalogue.options import Option, one_of, whole_number
 from trimtab_api.catalogue.registry import Registry
 from trimtab_api.catalogue.rows import Collective, Pattern
 
-#: What sums may be sent on in: each rank that does rounds again, which two bits would not bear.
+#: Formats in which partial sums may be sent on: each rank that does so rounds again, which two bits would not bear.
 _SUMMED_IN = ("float32", "bfloat16", "int8", "int4")
 
 
 def _half_of(pairs: Cost) -> Cost:
-    """The indices' part of what pairs take: as many bytes as float32 values."""
+    """Return the indices' part of the cost of pairs: as many bytes as float32 values."""
     return Cost(0, pairs.bytes / 2)
 
 
 def _artopk(election: str, shape: str) -> Collective:
-    """AR-Topk (Flexible Communication, section 3-A, Algorithm 1; costs 4a and 4b)."""
+    """Return a row of AR-Topk (Flexible Communication, section 3-A, Algorithm 1; costs 4a and 4b)."""
     cost = costs.artopk_ring if shape == "ring" else costs.artopk_tree
     who = "ranks take turns" if election == "star" else "the one whose selection weighs most"
 
@@ -46,7 +46,7 @@ def _artopk(election: str, shape: str) -> Collective:
 
 
 def _dense(shape: str, how: str, cost: Callable[[float, int], Cost], pattern: Pattern) -> Collective:
-    """Dense all-reduce (Flexible Communication, Table I; halving: Rabenseifner, 2004)."""
+    """Return a row of dense all-reduce (Flexible Communication, Table I; halving: Rabenseifner, 2004)."""
     return Collective(
         f"dense-{shape}",
         f"everything, all-reduced by {how}",

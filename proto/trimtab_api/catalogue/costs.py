@@ -1,4 +1,4 @@
-"""What a collective costs, before anything is measured: messages times alpha plus bytes times beta.
+"""The cost of a collective before anything is measured: messages times alpha plus bytes times beta.
 
 One function per scheme, in the notation of the papers:
 
@@ -39,27 +39,27 @@ class Cost:
     bytes: float
     """Bytes that cross the slowest link one after another."""
     local_seconds: float = 0.0
-    """What is exchanged inside hosts, which no network slows down."""
+    """Seconds of exchanges inside hosts, which no network slows down."""
 
     def seconds(self, alpha: float, beta: float) -> float:
-        """Time on a network of ``alpha`` seconds a message and ``beta`` seconds a byte."""
+        """Return the time on a network of ``alpha`` seconds a message and ``beta`` seconds a byte."""
         return self.messages * alpha + self.bytes * beta + self.local_seconds
 
     def __add__(self, other: Cost) -> Cost:
-        """One exchange after another."""
+        """Return the cost of one exchange after another."""
         return Cost(self.messages + other.messages, self.bytes + other.bytes, self.local_seconds + other.local_seconds)
 
 
 @dataclass(frozen=True)
 class CostRange:
-    """A scheme whose bytes depend on where the selections fall: all ranks choose alike, or all differently."""
+    """The bounds of a scheme's cost, if its bytes depend on the selections: all ranks choose alike, or differently."""
 
     least: Cost
     most: Cost
 
 
 def rounds(N: int) -> int:
-    """L: rounds of a binomial tree or of Bruck's all-gather over N ranks."""
+    """Return L, the rounds of a binomial tree or of Bruck's all-gather over N ranks."""
     return ceil(log2(N))
 
 
@@ -67,33 +67,36 @@ def rounds(N: int) -> int:
 
 
 def parameter_server(M: float, N: int) -> Cost:
-    """Everybody sends to one server, which answers everybody."""
+    """Return the cost of a parameter server: all ranks send to one server, which answers all."""
     return Cost(2, 2 * (N - 1) * M)
 
 
 def ring_all_reduce(M: float, N: int) -> Cost:
-    """Reduce-scatter and all-gather around a ring: the fewest bytes, the most messages."""
+    """Return the cost of reduce-scatter and all-gather around a ring: the fewest bytes, the most messages."""
     return Cost(2 * (N - 1), 2 * (N - 1) / N * M)
 
 
 def tree_all_reduce(M: float, N: int) -> Cost:
-    """Reduce up and broadcast down a binomial tree."""
+    """Return the cost of a reduction up and a broadcast down a binomial tree."""
     return Cost(2 * rounds(N), 2 * rounds(N) * M)
 
 
 def halving_all_reduce(M: float, N: int) -> Cost:
-    """Recursive halving, then doubling; where N is no power of two, two more messages of all bytes."""
+    """Return the cost of recursive halving, then doubling.
+
+    If N is no power of two, there are two more messages of all bytes.
+    """
     core, more = _core_of(N)
     return Cost(2 * rounds(core) + more, (2 * (core - 1) / core + more) * M)
 
 
 def broadcast(M: float, N: int) -> Cost:
-    """Down a binomial tree."""
+    """Return the cost of a broadcast down a binomial tree."""
     return Cost(rounds(N), rounds(N) * M)
 
 
 def all_gather(M: float, N: int) -> Cost:
-    """M bytes from every rank to every rank, in Bruck's doubling rounds."""
+    """Return the cost of M bytes from every rank to every rank, in Bruck's doubling rounds."""
     return Cost(rounds(N), (N - 1) * M)
 
 
@@ -101,42 +104,42 @@ def all_gather(M: float, N: int) -> Cost:
 
 
 def sparse_all_gather(M: float, c: float, N: int) -> Cost:
-    """AG: k (value, index) pairs from every rank to every rank."""
+    """Return the cost of AG: k (value, index) pairs from every rank to every rank."""
     return all_gather(2 * M * c, N)
 
 
 def topk_a(M: float, c: float, N: int) -> Cost:
-    """TopkA as published, by recursive doubling: AG, where N is a power of two.
+    """Return the cost of TopkA as published, by recursive doubling: that of AG, if N is a power of two.
 
-    Elsewhere the ranks beyond it hand over what they have first, and get everything at the end.
+    If not, the ranks beyond it hand over what they have first, and get everything at the end.
     """
     core, more = _core_of(N)
     return Cost(rounds(core) + more, (2 * N if more else N - 1) * 2 * M * c)
 
 
 def artopk_ring(M: float, c: float, N: int) -> Cost:
-    """AR-Topk over a ring (4a): the leader broadcasts k indices, then k values are all-reduced."""
+    """Return the cost of AR-Topk over a ring (4a): k indices are broadcast, then k values all-reduced."""
     return broadcast(M * c, N) + ring_all_reduce(M * c, N)
 
 
 def artopk_tree(M: float, c: float, N: int) -> Cost:
-    """AR-Topk over a tree (4b)."""
+    """Return the cost of AR-Topk over a tree (4b)."""
     return broadcast(M * c, N) + tree_all_reduce(M * c, N)
 
 
 def variance_vote(N: int) -> Cost:
-    """What VAR adds to AR-Topk: every rank's squared norm, one float, is gathered to elect the leader."""
+    """Return what VAR adds to AR-Topk: every rank's squared norm, one float, is gathered to elect the leader."""
     return all_gather(BYTES_PER_ELEMENT, N)
 
 
 def topk_dsa(M: float, c: float, N: int) -> Cost:
-    """TopkDSA where ranks select independently of each other, and the sums fill up accordingly."""
+    """Return the cost of TopkDSA if ranks select independently, and the sums fill up accordingly."""
     filled = min(M, 2 * M * (1 - (1 - c) ** N))
     return Cost(1 + rounds(N), (N - 1) / N * (2 * M * c + filled))
 
 
 def topk_dsa_range(M: float, c: float, N: int) -> CostRange:
-    """TopkDSA: sparse reduce-scatter, then an all-gather that may have filled up.
+    """Return the bounds of TopkDSA: sparse reduce-scatter, then an all-gather that may have filled up.
 
     Table I counts N messages of the reduce-scatter, which leave at once here, and log N more that tell sizes.
     """
@@ -146,31 +149,32 @@ def topk_dsa_range(M: float, c: float, N: int) -> CostRange:
 
 
 def gtopk(M: float, c: float, N: int) -> Cost:
-    """A binomial tree that re-selects k at each merge, and a broadcast of the result."""
+    """Return the cost of a binomial tree that re-selects k at each merge, and of a broadcast of the result."""
     return Cost(2 * rounds(N), 4 * rounds(N) * M * c)
 
 
 def ok_topk(M: float, c: float, N: int) -> Cost:
-    """Ok-Topk where the regions are balanced: k pairs to their owners, counts to all, k pairs to all."""
+    """Return the cost of Ok-Topk with balanced regions: k pairs to their owners, counts to all, k pairs to all."""
     return Cost(1 + 2 * rounds(N), 4 * (N - 1) / N * M * c)
 
 
 def ok_topk_range(M: float, c: float, N: int) -> CostRange:
-    """Ok-Topk; the most is where all k sums lie on one rank, and are passed on before they are gathered.
+    """Return the bounds of Ok-Topk.
 
-    Table I counts N messages of either exchange among all, which leave at once here.
+    The cost is highest if all k sums lie on one rank, and are passed on before they are gathered. Table I counts N
+    messages of either exchange among all, which leave at once here.
     """
     messages, share = 1 + 2 * rounds(N), (N - 1) / N
     return CostRange(Cost(messages, 2 * share * M * c), Cost(messages + 1, 6 * share * M * c))
 
 
 def spardl(M: float, c: float, N: int) -> Cost:
-    """Spar-Reduce-Scatter and Bruck's all-gather, any N."""
+    """Return the cost of Spar-Reduce-Scatter and Bruck's all-gather, for any N."""
     return Cost(2 * rounds(N), 4 * (N - 1) / N * M * c)
 
 
 def spardl_r_sag(M: float, c: float, N: int, d: int) -> Cost:
-    """SparDL in d teams joined by recursive doubling: d is a power of two that divides N."""
+    """Return the cost of SparDL in d teams joined by recursive doubling: d is a power of two that divides N."""
     _require_teams(N, d)
     _require_power_of_two(d, "R-SAG's number of teams")
     messages = 2 * rounds(N // d) + rounds(d)
@@ -178,7 +182,7 @@ def spardl_r_sag(M: float, c: float, N: int, d: int) -> Cost:
 
 
 def spardl_b_sag(M: float, c: float, N: int, d: int) -> CostRange:
-    """SparDL in d teams joined by Bruck's all-gather: any d that divides N."""
+    """Return the bounds of SparDL in d teams joined by Bruck's all-gather, for any d that divides N."""
     _require_teams(N, d)
     messages = 2 * rounds(N // d) + rounds(d)
     return CostRange(
@@ -188,24 +192,29 @@ def spardl_b_sag(M: float, c: float, N: int, d: int) -> CostRange:
 
 
 def exdyna(M: float, c: float, N: int, padding: float = 1.0) -> Cost:
-    """Gather indices, then all-reduce k values over a ring.
+    """Return the cost of ExDyna: indices are gathered, then k values all-reduced over a ring.
 
-    ``padding`` is f = N max k_i / sum k_i, what the largest selection makes of the mean one. The paper gathers counts
-    first, in as many messages as the indices; ours travel with them.
+    The paper gathers counts first, in as many messages as the indices; here they travel with the indices.
+
+    Args:
+        M: Bytes of the float32 gradient.
+        c: Compression ratio.
+        N: Ranks.
+        padding: f = N max k_i / sum k_i, the largest selection as a multiple of the mean one.
     """
     return Cost(rounds(N) + 2 * (N - 1), (N - 1) / N * (padding + 2) * M * c)
 
 
 def arc_topk(M: float, c: float, N: int) -> Cost:
-    """ARC-Top-K: a sketch of the blocks is all-gathered, and the values of those that weigh most all-reduced in a ring.
+    """Return the cost of ARC-Top-K: a sketch of blocks is all-gathered, and the chosen values all-reduced in a ring.
 
-    So many blocks are chosen at least that a small buffer's sketch is more than its share of the values.
+    The number of blocks has a lower limit, so a small buffer's sketch is larger than its share of the values.
     """
     return arc_sketch(M, c, N) + ring_all_reduce(M * c, N)
 
 
 def arc_sketch(M: float, c: float, N: int) -> Cost:
-    """What of `arc_topk` is the sketch."""
+    """Return the sketch's part of `arc_topk`."""
     return all_gather(min(M, max(ARC_SKETCH_SHARE * M * c, ARC_FEWEST_BLOCKS * BYTES_PER_ELEMENT / c)), N)
 
 
@@ -213,16 +222,19 @@ def arc_sketch(M: float, c: float, N: int) -> Cost:
 
 
 def on_host(M: float, arrives: float, P: int) -> float:
-    """Seconds in which P ranks of a host reduce-scatter M bytes in a ring, and tell each other what came of each part.
+    """Return the seconds in which P ranks of a host reduce-scatter M bytes in a ring, and share the resulting parts.
 
-    ``arrives``: bytes of all parts of the mean.
+    Args:
+        M: Bytes of the float32 gradient.
+        arrives: Bytes of all parts of the mean.
+        P: Ranks of the host.
     """
     messages = P - 1 + rounds(P)
     return messages * LOCAL_LATENCY + (P - 1) / P * (M + arrives) / LOCAL_BANDWIDTH
 
 
 def _core_of(N: int) -> tuple[int, int]:
-    """The largest power of two in N, and the messages more that the other ranks cost."""
+    """Return the largest power of two in N, and the additional messages that the other ranks cost."""
     core = 1 << (N.bit_length() - 1)
     return core, 0 if core == N else 2
 

@@ -1,8 +1,8 @@
-"""What exchanging one buffer costs, and where it runs: by its row, and in two levels where ranks share hosts.
+"""The cost of exchanging one buffer, by its row, and in two levels if ranks share hosts.
 
 Where ``per_host`` = P ranks share each of N / P hosts, a host's ranks sum the gradient among themselves, each a P-th of
-it, and every rank exchanges its own part with the ranks of the other hosts that have the same part, by the collective.
-P exchanges of M / P bytes cross a host's network device side by side; what is inside hosts takes times of its own.
+it. Every rank then exchanges its own part with the ranks of the other hosts that have the same part, by the collective.
+P exchanges of M / P bytes cross a host's network device side by side; exchanges inside hosts take times of their own.
 """
 
 from __future__ import annotations
@@ -19,26 +19,32 @@ from trimtab_api.catalogue.wires import wires
 
 
 def per_host(collective: str) -> int:
-    """P, the ranks of each host that sum first; 1 where none do."""
+    """Return P, the ranks of each host that sum first; 1 if none do."""
     count: int = collectives.options(collective)[PER_HOST.name]
     return count
 
 
 def between_hosts(collective: str) -> str:
-    """The text of what crosses between hosts: ``collective`` without `PER_HOST`."""
+    """Return the collective between hosts: ``collective`` without `PER_HOST`."""
     parts = collectives.normalize(collective).split(":")
     return ":".join(part for part in parts if not part.startswith(f"{PER_HOST.name}="))
 
 
 def within_hosts(collective: str, num_ranks: int) -> str:
-    """``collective`` among so many ranks of each host; itself where a host has one."""
+    """Return ``collective`` among so many ranks of each host; itself if a host has one."""
     return collectives.normalize(f"{between_hosts(collective)}:{PER_HOST.name}={num_ranks}")
 
 
 def collective_cost(collective: str, M: float, c: float, N: int, wire: str = wires.default, on_each: int = 1) -> Cost:
-    """The cost of exchanging one buffer of ``M`` bytes of float32; ``c`` is 1 for dense. One rank exchanges nothing.
+    """Return the cost of exchanging one buffer. One rank exchanges nothing.
 
-    ``on_each``: how many ranks share each host, and so its network device, whether or not they sum first.
+    Args:
+        collective: The collective's text.
+        M: Bytes of the float32 gradient.
+        c: Compression ratio; 1 for dense.
+        N: Ranks.
+        wire: The format of values.
+        on_each: Ranks that share each host, and so its network device, whether or not they sum first.
     """
     if N == 1:
         return Cost(0, 0)
@@ -57,7 +63,7 @@ def collective_cost(collective: str, M: float, c: float, N: int, wire: str = wir
 
 
 def _crossing(row: Collective, N: int, on_each: int) -> float:
-    """How many ranks' bytes cross a host's device: those that go to other hosts, if each sends to all alike.
+    """Return how many ranks' bytes cross a host's device: those for other hosts, if each rank sends to all alike.
 
     Around a ring, and down a tree, one of a host's ranks sends to the next host.
     """
@@ -67,7 +73,7 @@ def _crossing(row: Collective, N: int, on_each: int) -> float:
 
 
 def cost_range(collective: str, M: float, c: float, N: int, on_each: int = 1) -> CostRange:
-    """The ends between which `collective_cost` lies, by what the ranks select; the same where that does not matter."""
+    """Return the bounds of `collective_cost` by what the ranks select; equal ones if that does not matter."""
     P = per_host(collective)
     if P > 1 and N > 1:
         ends = cost_range(between_hosts(collective), M / P, c, N // P)
@@ -82,9 +88,12 @@ def cost_range(collective: str, M: float, c: float, N: int, on_each: int = 1) ->
 
 
 def rank_count_error(collective: str, N: int, on_hosts: Sequence[int] | None = None) -> str | None:
-    """Why a collective, with the options that its text gives, does not run on ``N`` ranks; None where it does.
+    """Return why a collective, with its options, does not run on ``N`` ranks; None if it does.
 
-    ``on_hosts``: how many of them each host has, where that is known.
+    Args:
+        collective: The collective's text.
+        N: Ranks.
+        on_hosts: Ranks of each host, if known.
     """
     P = per_host(collective)
     if P == 1:
@@ -97,17 +106,17 @@ def rank_count_error(collective: str, N: int, on_hosts: Sequence[int] | None = N
 
 
 def choices(names: Sequence[str], workers: int, on_each: int) -> tuple[str, ...]:
-    """Of the collectives those that run on so many ranks of each worker, and those that run between such workers."""
+    """Return the collectives that run on so many ranks of each worker, and those that run between such workers."""
     between_workers = [within_hosts(name, on_each) for name in names] if workers > 1 else []
     fitting = (name for name in (*names, *between_workers) if not rank_count_error(name, workers * on_each, [on_each]))
     return tuple(dict.fromkeys(fitting))
 
 
 def cost_table(M: float, c: float, N: int, P: int = 1) -> list[tuple[str, Cost | CostRange]]:
-    """Every scheme that has a closed form at these N ranks, by name: what a whole gradient in one buffer costs.
+    """Return the cost of a whole gradient in one buffer, by name, for every scheme with a closed form at N ranks.
 
-    Beside the collectives, each in every format in which it sends values and between hosts of ``P`` ranks, those of the
-    papers that they stand beside.
+    The table has each collective in every format in which it sends values and between hosts of ``P`` ranks, and beside
+    them those of the papers.
     """
     rows: list[tuple[str, Cost | CostRange]] = [("parameter-server", costs.parameter_server(M, N))]
     for row in collectives.rows():
@@ -122,12 +131,12 @@ def cost_table(M: float, c: float, N: int, P: int = 1) -> list[tuple[str, Cost |
 
 
 def _on_hosts(part: Cost, collective: str, M: float, c: float, N: int) -> Cost:
-    """From what one rank's part costs between hosts to what all do that share a host's network device."""
+    """Return the cost of all ranks that share a host's network device, given that of one rank's part."""
     P, row = per_host(collective), collectives[collective]
     arrives = M if row.is_dense else min(M, 2 * M * row.arriving(c, N // P))
     return replace(part, bytes=P * part.bytes, local_seconds=costs.on_host(M, arrives, P))
 
 
 def _options(collective: str) -> dict[str, Any]:
-    """Those that its row's functions take."""
+    """Return the options that the functions of a collective's row take."""
     return {name: value for name, value in collectives.options(collective).items() if name != PER_HOST.name}

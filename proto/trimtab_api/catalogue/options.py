@@ -21,9 +21,10 @@ class Option:
 
 
 def split_spec(text: str) -> tuple[str, dict[str, str]]:
-    """Name and options of a spec's text, unread.
+    """Split a spec's text into its name and its unread options.
 
-    Raises ValueError where an option has no value, or is given twice.
+    Raises:
+        ValueError: If an option has no value, or is given twice.
     """
     name, *parts = text.split(":")
     options: dict[str, str] = {}
@@ -38,9 +39,10 @@ def split_spec(text: str) -> tuple[str, dict[str, str]]:
 
 
 def parse_options(options: Mapping[str, str], known: tuple[Option, ...]) -> dict[str, Any]:
-    """The values of all ``known`` options, by name.
+    """Return the values of all ``known`` options, by name.
 
-    Raises ValueError for an option that is not known, is missing, or has a value that it cannot have.
+    Raises:
+        ValueError: If an option is not known, is missing, or has a value that it cannot have.
     """
     unknown = [name for name in options if name not in {each.name for each in known}]
     if unknown:
@@ -61,14 +63,14 @@ def parse_options(options: Mapping[str, str], known: tuple[Option, ...]) -> dict
 
 
 def format_spec(name: str, values: Mapping[str, Any], known: tuple[Option, ...]) -> str:
-    """The text of a spec, its options sorted; those that have their default are left out."""
+    """Return the text of a spec, its options sorted and without those that have their default."""
     parts = sorted((each.name, values[each.name]) for each in known if values[each.name] != each.default)
     return ":".join([name, *(f"{key}={value}" for key, value in parts)])
 
 
 #: The most that an option may count: what an int32 holds.
 MOST = 2**31 - 1
-#: Of a gradient, which then has four terabytes.
+#: Most elements of a gradient, which then has four terabytes.
 MOST_ELEMENTS = 10**12
 #: Bounds of numbers that float32 holds well.
 _LEAST_POSITIVE, _MOST_POSITIVE = 1e-30, 1e30
@@ -77,7 +79,7 @@ _DECIMAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
 
 def whole_number(least: int, most: int = MOST) -> Callable[[str], int]:
-    """Reads a whole number of at least ``least`` and at most ``most``."""
+    """Return a parser of whole numbers from ``least`` to ``most``."""
 
     def read_number(text: str) -> int:
         if not _DIGITS.fullmatch(text) or not least <= int(text) <= most:
@@ -88,7 +90,7 @@ def whole_number(least: int, most: int = MOST) -> Callable[[str], int]:
 
 
 def positive(text: str) -> float:
-    """Reads a number more than 0, from 1e-30 to 1e30: float32 holds it."""
+    """Parse a number more than 0, from 1e-30 to 1e30: float32 holds it."""
     value = float(text) if _DECIMAL.fullmatch(text) else 0.0
     if not _LEAST_POSITIVE <= value <= _MOST_POSITIVE:
         raise ValueError("write a number more than 0, 1e-30 to 1e30, such as 0.01")
@@ -96,7 +98,7 @@ def positive(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """Reads a number from 0 up to, and without, 1."""
+    """Parse a number from 0 up to, and without, 1."""
     value = float(text) if _DECIMAL.fullmatch(text) else 1.0
     if not 0 <= value < 1:
         raise ValueError("write a number in [0, 1), such as 0.9")
@@ -104,7 +106,7 @@ def share(text: str) -> float:
 
 
 def one_of(*known: str) -> Callable[[str], str]:
-    """Reads one of some words."""
+    """Return a parser of one of some words."""
 
     def read_word(text: str) -> str:
         if text not in known:

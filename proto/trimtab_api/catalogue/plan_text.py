@@ -19,31 +19,32 @@ from trimtab_api.errors import UserError
 
 #: The axes that a plan's text names where they are not the default, in order.
 AXES = {axis.name: axis for axis in (sparsifiers, planners, schedules, sources, wires)}
-#: What is meant by ``dense``.
+#: The collective that ``dense`` stands for.
 DENSE = "dense-ring"
 _REMEDY = "write dense, or RATIO/COLLECTIVE such as 0.01/all-gather"
 
 
 @dataclass(frozen=True)
 class ParsedPlan:
-    """What a plan's text says, each scheme by its one text."""
+    """The parts of a plan's text, each scheme in its normal form."""
 
     ratio: float
     collective: str
     axes: Mapping[str, str]
-    """By the names of `AXES`: those that the text names."""
+    """The schemes that the text names, by the names of `AXES`."""
 
     @property
     def text(self) -> str:
-        """The one text that names these axes and no others."""
+        """The normal text of the plan, which names these axes and no others."""
         ratio = [] if collectives[self.collective].is_dense else [_ratio_text(self.ratio)]
         return "/".join([*ratio, self.collective, *(f"{name}={self.axes[name]}" for name in AXES if name in self.axes)])
 
 
 def parse_plan_text(text: str) -> ParsedPlan:
-    """What a plan's text says.
+    """Parse a plan's text.
 
-    Raises `UserError` naming the part that is wrong.
+    Raises:
+        UserError: If a part is wrong; the error names it.
     """
     head, *rest = text.split("/")
     ratio, collective = 1.0, head
@@ -73,12 +74,16 @@ def parse_plan_text(text: str) -> ParsedPlan:
 
 
 def format_plan(ratio: float, collective: str, axes: Mapping[str, str]) -> str:
-    """The text of a plan, of whose ``axes`` all are given: it names those that are not the default."""
+    """Return the text of a plan, of whose ``axes`` all are given; axes with their default are left out."""
     return ParsedPlan(ratio, collective, {name: axes[name] for name in AXES if axes[name] != AXES[name].default}).text
 
 
 def check_ratio(ratio: float, collective: str) -> None:
-    """Raises `UserError` where a ratio is none, or does not go with a collective."""
+    """Check a ratio alone and with its collective.
+
+    Raises:
+        UserError: If the ratio is not in (0, 1], or does not go with the collective.
+    """
     if not 0 < ratio <= 1:
         raise UserError(
             "a compression ratio is in (0, 1]; 0.01 sends 1% of the gradient", field="ratio", value=f"{ratio:g}"
@@ -93,12 +98,12 @@ def check_ratio(ratio: float, collective: str) -> None:
 
 
 def reads_no_sparsifier(collective: str) -> str:
-    """Why no sparsifier goes with a collective that selects by itself, and what to do."""
+    """Return why no sparsifier goes with a collective that selects by itself, with the remedy."""
     return f"{collectives[collective].name} selects by itself, and reads no sparsifier; leave the one or the other out"
 
 
 def _ratio_text(ratio: float) -> str:
-    """The shortest text that reads back to the same ratio."""
+    """Return the shortest text that reads back to the same ratio."""
     short = f"{ratio:g}"
     return short if float(short) == ratio else repr(ratio)
 

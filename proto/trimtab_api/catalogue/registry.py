@@ -1,4 +1,4 @@
-"""All schemes of one axis of a plan: those that are built in, and those that others have added."""
+"""The registry of an axis of a plan: its built-in schemes, and those that other packages have added."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ ENTRY_POINTS = "trimtab.schemes"
 
 
 class Registry(Generic[R]):
-    """The first scheme is the default."""
+    """The schemes of one axis; the first is the default."""
 
     def __init__(self, name: str, *rows: R, common: tuple[Option, ...] = ()) -> None:
-        """``common`` options are not one scheme's, but may be written with each.
+        """Register the rows of an axis.
 
-        A scheme whose row has an option of the same name has another default for it.
+        Args:
+            name: The axis.
+            rows: Its schemes, the default first.
+            common: Options that may be written with each scheme. A scheme whose row has an option of the same name has
+                another default for it.
         """
         self.name = name
         self._common = common
@@ -31,29 +35,33 @@ class Registry(Generic[R]):
         """Names of the schemes that every version of this program has: those that the CRD knows."""
         self._rows = {row.name: row for row in rows}
         self._found: dict[str, tuple[R, dict[str, Any], str]] = {}
-        """By the text of a spec that was asked for: its row, the values of its options, its one text."""
+        """The row, the values of the options and the normal form of each spec's text that was asked for."""
 
     @property
     def default(self) -> str:
-        """The text of what is meant where nothing is said."""
+        """The name of the default scheme."""
         return self.built_in[0]
 
     def add(self, row: R) -> None:
-        """Make another scheme known to this process; one of the same name is replaced."""
+        """Register another scheme in this process; one of the same name is replaced."""
         self._rows[row.name] = row
         self._found.clear()
 
     def rows(self) -> tuple[R, ...]:
-        """Every scheme that is known."""
+        """Return every scheme that is known."""
         load_added_schemes()
         return tuple(self._rows.values())
 
     def names(self) -> tuple[str, ...]:
-        """Their names."""
+        """Return the names of all schemes."""
         return tuple(row.name for row in self.rows())
 
     def __getitem__(self, text: str) -> R:
-        """The row of a spec's text, whatever its options. Raises `UserError` where no scheme has that name."""
+        """Return the row of a spec's text, whatever its options.
+
+        Raises:
+            UserError: If no scheme has that name.
+        """
         if found := self._found.get(text):
             return found[0]
         name = text.partition(":")[0]
@@ -64,15 +72,27 @@ class Registry(Generic[R]):
         return self._rows[name]
 
     def options(self, text: str) -> dict[str, Any]:
-        """The value of every option. Raises `UserError`."""
+        """Return the value of every option.
+
+        Raises:
+            UserError: If the spec is wrong.
+        """
         return self._find(text)[1]
 
     def normalize(self, text: str) -> str:
-        """The one text of a spec. Raises `UserError`."""
+        """Return the normal form of a spec's text.
+
+        Raises:
+            UserError: If the spec is wrong.
+        """
         return self._find(text)[2]
 
     def create(self, text: str, *arguments: Any) -> Any:
-        """What implements a spec, called with ``arguments`` and its options. Raises `UserError`."""
+        """Create the implementation of a spec, called with ``arguments`` and its options.
+
+        Raises:
+            UserError: If the spec is wrong.
+        """
         row, values = self[text], self.options(text)
         module, _, attribute = row.implementation.partition(":")
         common = {option.name for option in self._common}
@@ -92,16 +112,17 @@ class Registry(Generic[R]):
         return self._found[text]
 
     def options_of(self, row: R) -> tuple[Option, ...]:
-        """A row's own options, and those that all rows of the axis take."""
+        """Return a row's own options, and those that all rows of the axis take."""
         own = {option.name for option in row.options}
         return (*row.options, *(option for option in self._common if option.name not in own))
 
 
 @cache
 def load_added_schemes() -> None:
-    """Have every installed package that adds schemes add them, once in a process.
+    """Let every installed package that adds schemes add them, once in a process.
 
-    Raises `UserError` where one fails.
+    Raises:
+        UserError: If a package fails to.
     """
     for entry in entry_points(group=ENTRY_POINTS):
         try:

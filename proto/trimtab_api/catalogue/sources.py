@@ -32,16 +32,16 @@ sources: Registry[Row] = Registry(
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """An option that a source does not have is 0."""
+    """The options of a source; one that the source does not have is 0."""
 
     local_steps: int
     """H: steps that each rank takes by itself before the update that they made is exchanged; 0: gradients are."""
     outer_rate: float
-    """Of the outer step: what share of a round's mean update the anchor moves by."""
+    """The outer learning rate: the share of a round's mean update by which the anchor moves."""
     outer_momentum: float
     """Nesterov's, of the outer step."""
     momentum: float
-    """Of momentum correction."""
+    """The factor of momentum correction."""
     clip: float
     """The L2 norm of local gradient clipping, times the root of the number of ranks."""
     warmup: int
@@ -50,7 +50,7 @@ class SourceOptions:
 
 @lru_cache(maxsize=256)
 def source_options(source: str) -> SourceOptions:
-    """Those of a source's text, such as ``update:steps=4``."""
+    """Return the options of a source's text, such as ``update:steps=4``."""
     values = sources.options(source)
     return SourceOptions(
         local_steps=values.get(LOCAL_STEPS.name, 0),

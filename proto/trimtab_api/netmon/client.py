@@ -63,7 +63,8 @@ class NetworkView:
     bandwidth_since: float = field(default=-math.inf, compare=False)
     """When each was last confirmed or changed, by this host's `time.monotonic`."""
     problem: str = ""
-    """Why nothing new is measured, in one sentence: a monitor does not answer, or all its tests fail; else empty."""
+    """The reason why nothing new is measured, in one sentence: a monitor does not answer, or all tests fail; else
+    empty."""
     links: tuple[LinkView, ...] = field(default=(), compare=False)
     """Every link, as worker 0's monitor has them."""
 
@@ -74,16 +75,16 @@ class NetworkView:
 
     @property
     def is_measured(self) -> bool:
-        """Whether both figures have been measured at least once."""
+        """True if both figures have been measured at least once."""
         return self.latency > 0 and self.bandwidth > 0
 
 
-#: What is known before the monitor has answered.
+#: The view before the monitor has answered.
 NOTHING_KNOWN = NetworkView(revision=0, latency=0.0, bandwidth=0.0, stale=True)
 
 
 class NetworkWatch:
-    """The newest `NetworkView`, kept current by a thread until `close`. Made by `watch`."""
+    """The newest `NetworkView`, kept current by a thread until `close`; `watch` makes it."""
 
     def __init__(
         self, address: str, on_change: Callable[[NetworkView], None] | None, certificates: Certificates | None
@@ -104,20 +105,20 @@ class NetworkWatch:
 
     @property
     def problem(self) -> str:
-        """Why nothing new is measured, in one sentence; empty while tests succeed, and before the first attempt."""
+        """The reason why nothing new is measured, in one sentence; empty while tests succeed, and at first."""
         return self._view.problem
 
     def wait_until_measured(self, timeout: float) -> NetworkView:
-        """The first view with both figures; after ``timeout`` seconds, the newest as it is."""
+        """Wait for the first view with both figures; after ``timeout`` seconds, return the newest as it is."""
         with self._changed:
             self._changed.wait_for(lambda: self._view.is_measured, timeout)
         return self._view
 
     def measure_now(self, reason: str, timeout: float) -> NetworkView | None:
-        """Have the bandwidth measured out of turn; blocks up to ``timeout`` seconds.
+        """Ask for a measurement of the bandwidth out of turn, for up to ``timeout`` seconds; None: not measured.
 
-        None: not measured, because the monitors' probe budget is spent, a routine test has just ended, no link could be
-        tested or they do not answer in time. Call it from a thread that training does not wait for.
+        Nothing is measured if the monitors' probe budget is spent, a periodic probe has just ended, no link could be
+        tested, or they do not answer in time. Call it from a thread that training does not wait for.
         """
         try:
             state = self._stub.MeasureNow(netmon_pb2.MeasureNowRequest(reason=reason), timeout=timeout)
@@ -164,17 +165,22 @@ class NetworkWatch:
 def watch(
     address: str, on_change: Callable[[NetworkView], None] | None = None, certificates: Certificates | None = None
 ) -> NetworkWatch:
-    """Follow the monitor at ``address`` (``HOST:PORT``), by ``certificates`` or else those of the environment.
+    """Follow the monitor at ``address`` and return at once, whether or not the monitor is up yet.
 
-    Returns at once, whether or not the monitor is up yet; ``on_change`` is called from the watching thread with every
-    new view, also when the monitor stops answering (``stale``). Raises `UserError` where the job's certificates cannot
-    be used.
+    Args:
+        address: ``HOST:PORT``.
+        on_change: Called from the watching thread with every new view, also when the monitor stops answering
+            (``stale``).
+        certificates: None: those of the environment.
+
+    Raises:
+        UserError: If the job's certificates cannot be used.
     """
     return NetworkWatch(address, on_change, certificates)
 
 
 def _view_of(state: netmon_pb2.NetworkState) -> NetworkView:
-    """What a state says; a figure that is no number, or cannot be, is none, whatever the monitor makes of it."""
+    """Convert a state; a figure that is no number, or cannot be one, becomes none."""
     summary, now = state.summary, time.monotonic()
     latency, bandwidth = _magnitude(summary.latency_seconds), _magnitude(summary.bandwidth_bytes_per_second)
     is_known = state.num_workers == 1 or (latency > 0 and bandwidth > 0)

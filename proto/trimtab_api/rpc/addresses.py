@@ -1,4 +1,4 @@
-"""Which addresses are of this machine, which need no encryption between them, and how a name is written for DNS."""
+"""Addresses: those of this machine, between which nothing is encrypted, and names as DNS takes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trimtab_api.names import EMULATED_SUBNET
 
 
 def is_of_this_machine(host: str) -> bool:
-    """Whether the host is loopback, or one that the emulator of this machine makes."""
+    """Return whether the host is loopback, or one that the emulator of this machine makes."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""Issues the certificates of one job: an authority that exists only to sign, and one certificate that all share.
+"""An authority that issues the certificates of one job: it exists only to sign one certificate that all share.
 
 Elliptic curve P-256: an RSA key would cost 40 ms of a core, a thousand jobs the better part of a minute.
 """
@@ -24,18 +24,18 @@ _VALIDITY = timedelta(days=3650)
 _BACKDATED = timedelta(hours=1)
 #: A common name may not be longer.
 _LONGEST_NAME = 64
-#: Of P-256: its private keys are from 1 to one less (SEC 2).
+#: Order of P-256: private keys are from 1 to one less (SEC 2).
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
 def derive_key(secret: bytes) -> ec.EllipticCurvePrivateKey:
-    """The private key that all who know the ``secret`` work out alike, so that it need not be sent."""
+    """Derive the private key that all holders of the ``secret`` compute alike, so that it need not be sent."""
     drawn = hmac.digest(secret, b"trimtab: the key of a run's certificate", hashlib.sha512)
     return ec.derive_private_key(1 + int.from_bytes(drawn, "big") % (_ORDER - 1), ec.SECP256R1())
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """The key as `Certificates` holds it."""
+    """Return the key in PEM, as `Certificates` holds it."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -44,10 +44,14 @@ def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 def issue(
     name: str, hosts: Sequence[str], now: datetime, key: ec.EllipticCurvePrivateKey | None = None
 ) -> Certificates:
-    """Certificates by which the processes of the job ``name`` know each other; nobody keeps the authority's key.
+    """Issue certificates by which a job's processes know each other; nobody keeps the authority's key.
 
-    ``hosts``: DNS names, which may begin with ``*.``, and IP addresses, at which its servers are reached. Each reaches
-    itself by ``localhost`` and 127.0.0.1 too. ``key`` is the processes' own; None: a new one.
+    Args:
+        name: Name of the job.
+        hosts: DNS names, which may begin with ``*.``, and IP addresses of its servers; ``localhost`` and 127.0.0.1 are
+            added.
+        now: The present time.
+        key: The processes' own key; None: a new one.
     """
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), key or ec.generate_private_key(ec.SECP256R1())
     authority_name, subject = _name(f"{name} authority"), _name(name)

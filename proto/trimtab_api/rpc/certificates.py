@@ -30,13 +30,21 @@ class Certificates:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self | None:
-        """Those in the directory that ``TRIMTAB_TLS_DIR`` names; None where it is not set. Raises `UserError`."""
+        """Read the directory that ``TRIMTAB_TLS_DIR`` names; return None if it is not set.
+
+        Raises:
+            UserError: If a file there cannot be used.
+        """
         directory = environ.get(TLS_VARIABLE)
         return None if directory is None else cls.read(Path(directory))
 
     @classmethod
     def read(cls, directory: Path) -> Self:
-        """The three files of a directory. Raises `UserError` naming the file that cannot be used, and why."""
+        """Read the three files of a directory.
+
+        Raises:
+            UserError: If a file cannot be used; the error names it.
+        """
         found = cls(
             authority=_read(directory / AUTHORITY_FILE),
             certificate=_read(directory / CERTIFICATE_FILE),
@@ -46,7 +54,7 @@ class Certificates:
         return found
 
     def write(self, directory: Path) -> None:
-        """Inverse of `read`; only this user may read the files."""
+        """Write the files that `read` reads; only this user may read them."""
         of_file = {AUTHORITY_FILE: self.authority, CERTIFICATE_FILE: self.certificate, KEY_FILE: self.key}
         for name, pem in of_file.items():
             file = directory / name
@@ -54,7 +62,7 @@ class Certificates:
             file.write_bytes(pem)
 
     def _check(self, directory: Path) -> None:
-        """Find what a handshake would refuse: there, the cause is seen by nobody but the other side's log."""
+        """Check what a handshake would refuse: only the other side's log would show the cause then."""
         from cryptography import x509
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.serialization import load_pem_private_key

@@ -1,7 +1,7 @@
-"""How gRPC between Trimtab's processes behaves: mutual TLS, and a peer that vanished is found again within seconds.
+"""gRPC channels and servers of Trimtab's processes: mutual TLS, and quick reconnection to a peer that vanished.
 
-Where ``TRIMTAB_TLS_DIR`` is set, every channel and every server uses the certificates there, and a server turns away
-clients without one. Where it is not, plain text is spoken, but only on loopback and among hosts that this machine
+If ``TRIMTAB_TLS_DIR`` is set, every channel and every server uses the certificates there, and a server turns away
+clients without one. If it is not set, plain text is spoken, but only on loopback and among hosts that this machine
 emulates. A Unix socket (``unix:PATH``) is guarded by its file's permissions and always speaks plain text.
 """
 
@@ -49,7 +49,11 @@ SERVER_OPTIONS = (
 
 
 def open_channel(address: str, certificates: Certificates | None = None) -> grpc.Channel:
-    """A channel to ``HOST:PORT``, by ``certificates`` or else those of the environment. Raises `UserError`."""
+    """Open a channel to ``HOST:PORT``, by ``certificates`` or else those of the environment.
+
+    Raises:
+        UserError: If the certificates cannot be used, or are missing for an address of another machine.
+    """
     certificates = certificates or _own(address)
     if certificates is None:
         return grpc.insecure_channel(address, options=CLIENT_OPTIONS)
@@ -62,9 +66,13 @@ def open_async_channel(
     max_message_bytes: int | None = None,
     server_name: str | None = None,
 ) -> grpc.aio.Channel:
-    """`open_channel` for asyncio. A call that is answered by more than ``max_message_bytes`` fails (None: 4 MiB).
+    """Open a channel for asyncio; see `open_channel`.
 
-    With a ``server_name`` the server's certificate must be for that name, although ``address`` is an IP address.
+    Args:
+        address: ``HOST:PORT``.
+        certificates: None: those of the environment.
+        max_message_bytes: A call that is answered by more fails; None: 4 MiB.
+        server_name: Name of the server's certificate, if ``address`` is an IP address.
     """
     certificates = certificates or _own(address)
     limit = () if max_message_bytes is None else (("grpc.max_receive_message_length", max_message_bytes),)
@@ -77,9 +85,11 @@ def open_async_channel(
 
 
 def listen(server: grpc.Server | grpc.aio.Server, address: str, certificates: Certificates | None = None) -> int:
-    """Let a server listen at ``HOST:PORT`` (port 0: any that is free); returns the port.
+    """Let a server listen at ``HOST:PORT`` (port 0: any that is free); return the port.
 
-    Raises `UserError` for certificates that cannot be used, RuntimeError where the port is taken.
+    Raises:
+        UserError: If the certificates cannot be used.
+        RuntimeError: If the port is taken.
     """
     certificates = certificates or _own(address)
     if certificates is None:
@@ -93,7 +103,10 @@ def listen(server: grpc.Server | grpc.aio.Server, address: str, certificates: Ce
 
 
 def format_grpc_error(error: Exception) -> str:
-    """Why a call failed, in one plain sentence; TLS's own words say who refused whom only to those who know it."""
+    """Return why a call failed, in one plain sentence.
+
+    TLS's own words say who refused whom only to those who know it.
+    """
     details = _details(error)
     for said, meaning in _HANDSHAKE_FAILURES:
         if re.search(said, details):
@@ -101,7 +114,7 @@ def format_grpc_error(error: Exception) -> str:
     return details
 
 
-#: What gRPC says of a handshake that failed, and what it means.
+#: Patterns of gRPC's messages for a failed handshake, and their meaning.
 _HANDSHAKE_FAILURES = (
     ("certificate has expired", "the server's certificate has expired; restart the job for a new one"),
     ("Hostname Verification Check failed", "the server's certificate is for other host names than the one called"),
@@ -123,7 +136,11 @@ def _details(error: Exception) -> str:
 
 
 def _own(address: str) -> Certificates | None:
-    """The environment's certificates; None where the address may be spoken to in plain text. Raises `UserError`."""
+    """Return the environment's certificates; None if the address may be spoken to in plain text.
+
+    Raises:
+        UserError: If the certificates cannot be used, or are missing for an address of another machine.
+    """
     if address.startswith("unix:"):
         return None
     certificates = Certificates.from_environment()

@@ -1,1 +1,1 @@
-"""What a training job is doing."""
+"""The state of a training job."""

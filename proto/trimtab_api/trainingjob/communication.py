@@ -32,7 +32,7 @@ from trimtab_api.trainingjob.rules import (
 
 
 def _check_plan(text: str) -> str:
-    """A plan's text (`trimtab_api.catalogue.plan_text`)."""
+    """Check a plan's text (`trimtab_api.catalogue.plan_text`) and return it as it is."""
     try:
         parse_plan_text(text)
     except UserError as error:
@@ -94,7 +94,7 @@ class RatioBounds(ApiModel):
         return self
 
     def tried(self) -> tuple[float, ...]:
-        """The candidates: those that are named, or the usual ones as far as the bounds allow."""
+        """Return the candidates: those that are named, or the usual ones as far as the bounds allow."""
         usual = tuple(filter(self._holds, _CANDIDATES)) or tuple(dict.fromkeys((self.max, self.min)))
         return self.candidates or usual
 
@@ -103,7 +103,7 @@ class RatioBounds(ApiModel):
 
 
 class Fusion(ApiModel):
-    """Which tensors share a buffer."""
+    """The grouping of tensors into buffers."""
 
     buffer_size: BufferSize = Field(
         as_written("25MB"),
@@ -128,7 +128,7 @@ class Fusion(ApiModel):
 
 
 class Triggers(ApiModel):
-    """What reopens the choice of a plan."""
+    """The events that reopen the choice of a plan."""
 
     network: float = Field(
         0.1, gt=0, le=10, description="Relative change of latency or of inverse bandwidth that reopens the choice."
@@ -137,7 +137,7 @@ class Triggers(ApiModel):
 
 
 class Trials(ApiModel):
-    """How candidates are tried out while training."""
+    """The trials of candidates while training."""
 
     iterations: int = Field(10, ge=3, le=1000, description="Iterations of one trial; fewer than 3 tell nothing.")
     budget: float = Field(
@@ -146,7 +146,7 @@ class Trials(ApiModel):
 
 
 class LocalSteps(ApiModel):
-    """How many steps each rank's own optimizer may take between two exchanges of what they did to the weights.
+    """Bounds of the steps that each rank's own optimizer takes between two exchanges of their effect on the weights.
 
     0: ranks exchange gradients, and step together. 1: they exchange updates, after each step. More: they part, and meet
     again at the end of so many steps, or of the loop over ``session.batches``.
@@ -174,7 +174,7 @@ class LocalSteps(ApiModel):
 
 
 class Communication(ApiModel):
-    """How gradients cross the network."""
+    """The exchange of gradients over the network."""
 
     policy: Literal["Adaptive", "Static"] = Field(
         "Adaptive", description="Adaptive: keep choosing the plan while training. Static: train under `plan`."
@@ -278,7 +278,7 @@ class Communication(ApiModel):
         return self
 
     def _check_sparsifier(self) -> None:
-        """Each collective that may run reads the sparsifiers, or they are left as they are by default."""
+        """Check that each collective that may run reads the sparsifiers, or that these are the default."""
         if self.policy == "Adaptive":
             told, alternatives = list(self.collectives), self.sparsifier_alternatives
         else:

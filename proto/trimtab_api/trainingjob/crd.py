@@ -9,7 +9,7 @@ from trimtab_api.trainingjob.status import Status
 from trimtab_api.trainingjob.template_schema import template_schema
 from trimtab_api.trainingjob.types import API_VERSION, KIND, TrainingJob
 
-#: What `kubectl get trainingjobs` shows: name, type, path.
+#: Columns of `kubectl get trainingjobs`: name, type, path.
 _PRINTER_COLUMNS = (
     ("State", "string", ".status.state"),
     ("Workers", "integer", ".spec.workers"),
@@ -21,7 +21,7 @@ _PRINTER_COLUMNS = (
     ("Age", "date", ".metadata.creationTimestamp"),
 )
 
-#: What a structural schema may not hold, or need not.
+#: Keywords that a structural schema may not hold, or need not.
 _DROPPED = ("title", "additionalProperties", "$defs", "const")
 
 #: Bounds of a list and of a text in the spec that have none of their own.
@@ -31,7 +31,7 @@ Schema = dict[str, Any]
 
 
 def crd() -> Schema:
-    """The definition, as plain data: structural schema, defaults, printer columns, status subresource."""
+    """Return the definition as plain data: structural schema, defaults, printer columns, status subresource."""
     group, version = API_VERSION.split("/")
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -65,7 +65,7 @@ def crd() -> Schema:
 
 
 def _object_schema() -> Schema:
-    """The schema of the whole object; metadata is left to the API server."""
+    """Return the schema of the whole object; metadata is left to the API server."""
     generated = TrainingJob.model_json_schema(by_alias=True)
     root = _structural(generated, generated["$defs"])
     spec = _bounded(root["properties"]["spec"])
@@ -93,7 +93,7 @@ def _object_schema() -> Schema:
 
 
 def _bounded(schema: Schema) -> Schema:
-    """The same with bounds wherever a list or a text has none: a tenant writes it."""
+    """Add bounds wherever a list or a text has none: a tenant writes it."""
     bounded = dict(schema)
     if bounded.get("type") == "array":
         bounded.setdefault("maxItems", _MOST_ITEMS)
@@ -107,7 +107,7 @@ def _bounded(schema: Schema) -> Schema:
 
 
 def _status_schema() -> Schema:
-    """The schema of the status: without defaults, for the operator alone says what it holds."""
+    """Return the schema of the status, without defaults: the operator alone writes it."""
     generated = Status.model_json_schema(by_alias=True)
     return _without_defaults(_structural(generated, generated["$defs"]))
 
@@ -122,7 +122,7 @@ def _without_defaults(schema: Schema) -> Schema:
 
 
 def _at(schema: Schema, path: str) -> Schema:
-    """The schema at a dotted path; ``[]`` after a name goes on to the items of that list."""
+    """Return the schema at a dotted path; ``[]`` after a name goes on to the items of that list."""
     for step in filter(None, path.split(".")):
         schema = schema["properties"][step.removesuffix("[]")]
         if step.endswith("[]"):
@@ -131,7 +131,7 @@ def _at(schema: Schema, path: str) -> Schema:
 
 
 def _structural(schema: Schema, definitions: Schema) -> Schema:
-    """A JSON schema as Kubernetes takes it: no references, no alternatives, a default for every object that has one."""
+    """Convert a JSON schema for Kubernetes: no references, no alternatives, a default for every object that has one."""
     may_be_absent = schema.get("default", ...) is None  # which means something, and is not filled in
     if "$ref" in schema:
         referred = definitions[schema["$ref"].rsplit("/", 1)[-1]]

@@ -1,4 +1,4 @@
-"""What the types of a TrainingJob are made of: strict models, checked fields, and errors that say where they are."""
+"""The building blocks of a TrainingJob's types: strict models, checked fields, and errors with their place."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pydantic_core import PydanticCustomError
 from trimtab_api.catalogue import Registry
 from trimtab_api.errors import UserError
 
-#: Where a field is: names, and numbers in lists.
+#: Path of a field: names, and numbers in lists.
 Location = tuple[str | int, ...]
 
 
 class ApiModel(BaseModel):
-    """Refuses unknown fields, takes no number for a string nor a string for a number, and never changes."""
+    """A model that refuses unknown fields, converts no number or string to the other, and never changes."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -30,7 +30,7 @@ class ApiModel(BaseModel):
 
 
 def one_of(known: Callable[[], Iterable[str]]) -> AfterValidator:
-    """A string that is one of the known names."""
+    """Return a validator of strings that are one of the known names."""
 
     def check(name: str) -> str:
         names = tuple(known())
@@ -42,7 +42,7 @@ def one_of(known: Callable[[], Iterable[str]]) -> AfterValidator:
 
 
 def spec_of(axis: Registry[Any]) -> AfterValidator:
-    """A scheme of the axis with its options, in the one text that it has."""
+    """Return a validator of a scheme of the axis with its options, which gives its normal form."""
 
     def check(text: str) -> str:
         try:
@@ -54,15 +54,17 @@ def spec_of(axis: Registry[Any]) -> AfterValidator:
 
 
 def enum(known: tuple[str, ...]) -> Any:
+    """Return a field whose schema lists the known names."""
     return Field(json_schema_extra={"enum": list(known)})
 
 
 def invalid_value(field: Location, value: Any, remedy: str) -> PydanticCustomError:
-    """The error of one field inside a model, which only its neighbours show to be wrong."""
+    """Return the error of one field inside a model, which only its neighbours show to be wrong."""
     return PydanticCustomError("wrong_field", "{remedy}", {"remedy": remedy, "field": field, "value": value})
 
 
 def check_each_once(field: Location, values: tuple[Any, ...]) -> None:
+    """Raise a pydantic error if a value occurs twice."""
     for index, value in enumerate(values):
         if value in values[:index]:
             raise invalid_value((*field, index), value, "is there twice; remove one")

@@ -1,4 +1,4 @@
-"""From a file to a TrainingJob, or to one line that names file, field, value and remedy."""
+"""Loading of a TrainingJob from a file, or one line that names file, field, value and remedy."""
 
 from __future__ import annotations
 
@@ -19,23 +19,33 @@ _HEAD = "`apiVersion: trimtab.dev/v1alpha1` and `kind: TrainingJob`"
 
 
 def load_training_job(path: str | Path) -> TrainingJob:
-    """Read a TrainingJob that a user wrote, in YAML or JSON. Raises `UserError` about the first mistake in it."""
+    """Read a TrainingJob that a user wrote, in YAML or JSON.
+
+    Raises:
+        UserError: For the first mistake in it.
+    """
     return _load(path)
 
 
 def load_job_file(path: str | Path) -> TrainingJob:
-    """Read the TrainingJob that a launcher or the operator handed to a process. Raises `UserError`.
+    """Read the TrainingJob that a launcher or the operator handed to a process.
 
-    Whoever wrote it may be of a newer version: fields that this one does not know are ignored.
+    The writer may be of a newer version: fields that this version does not know are ignored.
+
+    Raises:
+        UserError: If the file is wrong.
     """
     return _load(path, ignore_unknown=True)
 
 
 def parse_training_job(text: str, ignore_unknown: bool = False) -> TrainingJob:
-    """Read a TrainingJob from YAML or JSON text. Raises `UserError`, its file left to the caller.
+    """Parse a TrainingJob from YAML or JSON text.
 
     As for kubectl, the text may have several documents, and a `List` stands for its items. Exactly one of them must be
     a TrainingJob; objects of other kinds are for the cluster.
+
+    Raises:
+        UserError: For the first mistake; the caller adds the file.
     """
     objects = [each for document in parse_documents(text) for each in _items(document)]
     if not objects:
@@ -49,10 +59,15 @@ def parse_training_job(text: str, ignore_unknown: bool = False) -> TrainingJob:
 
 
 def read_training_job(data: dict[str, Any], ignore_unknown: bool = False) -> TrainingJob:
-    """A TrainingJob from plain data. Raises `UserError` about the first mistake in it.
+    """Return a TrainingJob from plain data.
 
-    An unknown field is a slip where a user wrote it. Where it was checked before, by an API server or a launcher that
-    may be of a newer version, ``ignore_unknown`` says that it is to be ignored.
+    Args:
+        data: The object.
+        ignore_unknown: True if the object was checked before, by an API server or a launcher that may be of a newer
+            version. An unknown field is an error otherwise.
+
+    Raises:
+        UserError: For the first mistake.
     """
     metadata = data.get("metadata")
     if isinstance(metadata, dict) and "generateName" in metadata and "name" not in metadata:
@@ -76,14 +91,14 @@ def _load(path: str | Path, ignore_unknown: bool = False) -> TrainingJob:
 
 
 def _items(document: Any) -> list[Any]:
-    """The objects of a document: the items of a `List`, which `kubectl get -o yaml` writes, or the document itself."""
+    """Return the items of a `List`, which `kubectl get -o yaml` writes, or the document itself."""
     if isinstance(document, dict) and document.get("kind") == "List" and isinstance(document.get("items"), list):
         return list(document["items"])
     return [document]
 
 
 def _only_job(objects: Sequence[Any]) -> Any:
-    """The one TrainingJob among several objects."""
+    """Return the one TrainingJob among several objects."""
     jobs = [each for each in objects if isinstance(each, dict) and each.get("kind") == KIND]
     if len(jobs) != 1:
         count = len(jobs) or "no"
@@ -94,7 +109,7 @@ def _only_job(objects: Sequence[Any]) -> Any:
 
 
 def _first_to_tell(errors: Sequence[ErrorDetails]) -> ErrorDetails:
-    """The first finding; but where a field is missing, one beside it that is none: it may be that one, misspelled."""
+    """Return the first finding; for a missing field, an unknown one beside it: it may be a misspelling."""
     first = errors[0]
     if first["type"] != "missing":
         return first
@@ -103,7 +118,7 @@ def _first_to_tell(errors: Sequence[ErrorDetails]) -> ErrorDetails:
 
 
 def to_user_error(error: ErrorDetails) -> UserError:
-    """One of pydantic's findings, said to a user: the field as YAML spells it, the value, what to do."""
+    """Convert one of pydantic's findings: the field as YAML spells it, the value, and what to do."""
     context = error.get("ctx", {})
     location, value = (*error["loc"], *context.get("field", ())), context.get("value", error["input"])
     remedy = _remedy(error, location)
@@ -166,7 +181,7 @@ def _number(bound: float) -> str:
 
 
 def _without_quotes(value: Any) -> str:
-    """How to write a number that stands in quotes."""
+    """Return how to write a number that stands in quotes."""
     try:
         return f"; write {float(value):.12f}".rstrip("0")
     except (TypeError, ValueError):
@@ -191,7 +206,7 @@ def _description(location: Sequence[int | str]) -> str:
 
 
 def _model_at(location: Sequence[int | str]) -> type[BaseModel] | None:
-    """The model that a path of aliases leads to from the TrainingJob."""
+    """Return the model that a path of aliases leads to from the TrainingJob."""
     model: type[BaseModel] = TrainingJob
     for step in location:
         annotation = next(
@@ -213,7 +228,7 @@ def _path(location: Sequence[int | str]) -> str:
 
 
 def _show(value: Any) -> str:
-    """A value as YAML has it: true, not True."""
+    """Return a value as YAML has it: true, not True."""
     if isinstance(value, list):
         return f"[{', '.join('null' if each is None else _show(each) for each in value)}]"
     if isinstance(value, bool):

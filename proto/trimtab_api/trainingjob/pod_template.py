@@ -1,4 +1,4 @@
-"""``spec.template`` of a TrainingJob: Kubernetes' own, but for what starts training and what the operator adds to."""
+"""``spec.template`` of a TrainingJob: Kubernetes' own, with checks of the parts that Trimtab starts or extends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimtab_api.trainingjob.fields import Location, invalid_value
 #: The container of the pod template that runs the user's command.
 TRAINER_CONTAINER = "trainer"
 
-#: What Kubernetes takes for the name of an environment variable.
+#: Valid names of environment variables, by Kubernetes' rules.
 _VARIABLE_NAME = re.compile(r"[ -<>-~]+")
 #: Bytes of one argument or variable that Linux gives a process (MAX_ARG_STRLEN), the name of a variable left out.
 _LONGEST_WORD = 120_000
@@ -18,7 +18,7 @@ _MUST_BE_TEXT = "must be text; put it in quotes"
 
 
 def check_template(template: dict[str, Any]) -> None:
-    """Raises a pydantic error, which names the field, for what no pod can be made of, or no training be started by."""
+    """Raise a pydantic error, which names the field, if no pod can be made, or no training be started."""
     pod = template.get("spec")
     if not isinstance(pod, dict):
         raise invalid_value(("template", "spec"), pod, "write a pod's spec with a container named trainer")
@@ -35,7 +35,7 @@ def check_template(template: dict[str, Any]) -> None:
 
 
 def _check_shapes(template: dict[str, Any], trainer: int) -> None:
-    """What the operator adds to must be what Kubernetes says it is; an API server sees the template only afterwards."""
+    """Check the parts that the operator adds to; an API server sees the template only afterwards."""
     field, metadata = ("template", "metadata"), template.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         raise invalid_value(field, metadata, "must hold fields of its own, indented beneath it")
@@ -62,7 +62,7 @@ def _check_list_of_objects(value: Any, field: Location) -> None:
 
 
 def _check_trainer(container: dict[str, Any], field: Location) -> None:
-    """What starts the training: command, arguments, directory and environment, as an operating system takes them."""
+    """Check command, arguments, directory and environment of the training, as an operating system takes them."""
     _check_words(container.get("command"), (*field, "command"))
     if container.get("args") not in (None, []):  # none, as Kubernetes takes them
         _check_words(container["args"], (*field, "args"))
@@ -71,7 +71,7 @@ def _check_trainer(container: dict[str, Any], field: Location) -> None:
 
 
 def _check_words(words: Any, field: Location) -> None:
-    """A command: a list of strings, not empty."""
+    """Check that a command is a list of strings, not empty."""
     if not isinstance(words, list) or not words:
         raise invalid_value(field, words, "write a list of strings, such as [python, train.py]; quote numbers")
     for index, word in enumerate(words):
@@ -81,7 +81,7 @@ def _check_words(words: Any, field: Location) -> None:
 
 
 def _check_environment(variables: Any, field: Location) -> None:
-    """Variables as Kubernetes lists them, each with a name that a process can be given."""
+    """Check that variables are as Kubernetes lists them, each with a name that a process can be given."""
     if variables is None:
         return
     if not isinstance(variables, list):
@@ -96,7 +96,7 @@ def _check_environment(variables: Any, field: Location) -> None:
 
 
 def _check_text(text: Any, field: Location) -> None:
-    """Text that a process can be given, or nothing."""
+    """Check that a text can be given to a process, or is None."""
     if text is None:
         return
     if not isinstance(text, str):

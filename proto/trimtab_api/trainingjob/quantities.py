@@ -11,7 +11,7 @@ from trimtab_api.catalogue.fusion import MOST_BUFFER_BYTES
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_duration, format_size, parse_duration, parse_size
 
-#: What a fusion buffer that holds every tensor is called in place of a size.
+#: Written in place of a size for one fusion buffer that holds every tensor.
 SINGLE: Literal["single"] = "single"
 
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
@@ -22,7 +22,7 @@ _BUFFER_PATTERN = rf"^(single|{_NUMBER} ?(B|kB|MB|GB|KiB|MiB|GiB))$"
 
 
 def _written(pattern: str, remedy: str) -> WithJsonSchema:
-    """The schema of text that obeys a pattern; the API server tells the remedy and not the pattern."""
+    """Return the schema of text that obeys a pattern; the API server tells the remedy and not the pattern."""
     rule = {"rule": f"self.matches(r'{pattern}')", "message": remedy}
     return WithJsonSchema({"type": "string", "maxLength": 32, "x-kubernetes-validations": [rule]})
 
@@ -96,5 +96,5 @@ Size = Annotated[
 
 
 def as_written(text: str) -> Any:
-    """A default as a user would write it; the model's validation turns it into a number."""
+    """Return a default as a user would write it; the model's validation turns it into a number."""
     return text

@@ -74,7 +74,7 @@ chart's `operator.statusIntervalSeconds`), a change of state, condition or plan 
 
 
 def reference() -> str:
-    """The page, in Markdown: one table of every field, its type, default and meaning."""
+    """Return the page, in Markdown: one table of every field, its type, default and meaning."""
     properties = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     lines = ["| field | type | default | meaning |", "|---|---|---|---|"]
     for path, each, is_required in _fields(properties["spec"], "spec"):

@@ -1,7 +1,7 @@
-"""What a TrainingJob must obey beyond types and bounds, in the language of the API server (CEL).
+"""The rules of a TrainingJob beyond types and bounds, in the language of the API server (CEL).
 
-The API server checks these at ``kubectl apply``; the validators in `types` say the same of a file on one machine, and a
-test holds the two against each other. A message says the remedy; the API server puts the field before it.
+The API server checks them at ``kubectl apply``. The validators in `types` check the same of a file on one machine, and
+a test holds the two against each other. A message gives the remedy; the API server puts the field before it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _PLAN_REMEDY = (
 
 
 def _is_spec_for(axis: Registry[Any]) -> str:
-    """CEL: a scheme of the axis, whatever its options are: those are read on the cluster by who plans with them."""
+    """Return the CEL for a scheme of the axis with any options, which are read by whoever plans with them."""
     return f"self.matches('^({'|'.join(axis.built_in)}){_OPTIONS}$')"
 
 
@@ -263,6 +263,6 @@ RULES = (
 
 
 def immutable(field: str) -> Rule:
-    """The rule of a field that must stay as it was created."""
+    """Return the rule of a field that must stay as it was created."""
     remedy = "cannot change while the job exists; delete the job and create it anew"
     return Rule(f"spec.{field}", "self == oldSelf", remedy)

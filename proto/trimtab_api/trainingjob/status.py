@@ -37,7 +37,7 @@ class Condition(_Part):
 
 
 class Workers(_Part):
-    """How many workers are in which state."""
+    """Numbers of workers by state."""
 
     active: int = Field(0, description="Pods that are pending or running.")
     ready: int = Field(0, description="Pods that are running and ready.")
@@ -46,7 +46,7 @@ class Workers(_Part):
 
 
 class PlanStatus(_Part):
-    """How gradients cross the network now."""
+    """The plan by which gradients cross the network now."""
 
     version: int = Field(description="Increases with every change.")
     name: str = Field(description="RATIO/COLLECTIVE, or the name of a dense collective.")
@@ -69,7 +69,7 @@ class NetworkStatus(_Part):
 
 
 class Status(_Part):
-    """What the operator knows of a job."""
+    """The operator's report on a job."""
 
     observed_generation: int = Field(0, description="Generation of the spec that this status is about.")
     state: State = Field("Pending", description="Where the job is in its life.")
@@ -124,9 +124,9 @@ class Status(_Part):
 
     @property
     def is_final(self) -> bool:
-        """Whether the job has succeeded or failed for good."""
+        """True if the job has succeeded or failed for good."""
         return self.state in FINAL_STATES
 
     def condition(self, kind: ConditionType) -> Condition | None:
-        """The condition of that type, if it was ever said."""
+        """Return the condition of that type; None if there never was one."""
         return next((each for each in self.conditions if each.type == kind), None)

@@ -37,7 +37,7 @@ _SCALARS: dict[str, Schema] = {
     "quantity": {"x-kubernetes-int-or-string": True, "maxLength": 64},
     "intOrStr": {"x-kubernetes-int-or-string": True, "maxLength": 253},
 }
-#: What is asked of fields beyond their type, by type and field.
+#: Constraints of fields beyond their type, by type and field.
 _FURTHER: dict[tuple[str, str], Schema] = {
     ("PodSpec", "containers"): {"minItems": 1},
     ("PodSpec", "restartPolicy"): {"maxLength": 16},
@@ -52,7 +52,7 @@ _REQUIRED = {"PodTemplateSpec": ["spec"]}
 
 
 def template_schema() -> Schema:
-    """The schema, as plain data."""
+    """Return the schema as plain data."""
     return _object("PodTemplateSpec")
 
 

@@ -25,7 +25,7 @@ KIND = "TrainingJob"
 
 #: Seconds of a year, the longest that anything here may last.
 _YEAR = 365 * 24 * 3600
-#: What names of network interfaces are made of; Linux takes 15 characters.
+#: Valid names of network interfaces; Linux takes 15 characters.
 _INTERFACE, _INTERFACE_REMEDY = r"^[A-Za-z0-9][-_.A-Za-z0-9]*$", "name it as `ip link` lists it, such as net1"
 _DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
@@ -57,7 +57,7 @@ Interface = Annotated[
 
 
 class Network(ApiModel):
-    """How the network is measured."""
+    """The settings of network measurement."""
 
     probe_interval: Annotated[Duration, AfterValidator(_check_probe_interval)] = Field(
         as_written("2s"),
@@ -101,14 +101,14 @@ class Target(ApiModel):
 
 
 def unreachable(metric: str, value: float) -> str | None:
-    """Why a metric can never have a value, or always has; None where it can be aimed at."""
+    """Return why a metric can never have a value, or always has; None if it can be aimed at."""
     if metric == "accuracy" and not 0 < value <= 1:
         return "an accuracy is a share, more than 0 and at most 1, such as 0.97"
     return None
 
 
 class Spec(ApiModel):
-    """What to run, on how many workers, and how."""
+    """The training to run: command, number of workers, and settings."""
 
     workers: Annotated[int, AfterValidator(_check_workers)] = Field(
         ge=1, description=f"Number of workers: pods, or their local equivalents; at most {MOST_WORKERS}."
@@ -178,7 +178,7 @@ class Spec(ApiModel):
 
     @model_validator(mode="after")
     def _check_collectives(self) -> Self:
-        """A collective may be made for some numbers of ranks only; of several that may be chosen, one must fit."""
+        """Check that some collective that may be chosen runs on the job's number of ranks."""
         wanted, on_hosts = self.communication, [self.processes_per_worker]
         if wanted.plan is not None:
             if reason := rank_count_error(parse_plan_text(wanted.plan).collective, self.num_ranks, on_hosts):

@@ -1,1 +1,1 @@
-"""Each policy of a TrainingJob: a file, a pure function, the time handed in."""
+"""The policies of a TrainingJob, as pure functions that are given the time."""

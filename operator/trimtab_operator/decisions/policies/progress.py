@@ -1,4 +1,4 @@
-"""spec.progressDeadlineSeconds: how long training may get no further before all ranks restart, which counts.
+"""spec.progressDeadlineSeconds: the longest time without progress before all ranks restart; the restart counts.
 
 Only time between two messages of rank 0 counts. So a job whose rank 0 cannot be reached has not stalled, and an
 operator that was away finds no job stalled when it is back.
@@ -18,15 +18,15 @@ TIMEOUTS = 2
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an attempt has got, by all messages of its rank 0."""
+    """The progress of an attempt, by all messages of its rank 0."""
 
     has_trained: bool = False
-    """Whether it has ever said that steps are done."""
+    """True if rank 0 has ever said in this attempt that steps are done."""
     seconds_without_progress: float = 0.0
     """From the message that told the last new step, or the first message, to the last message."""
 
     def on_message(self, last: Rank0Status | None, now: Rank0Status, seconds: float) -> Self:
-        """The progress after message ``now``, which came ``seconds`` after message ``last``, if there was one."""
+        """Return the progress after message ``now``, which came ``seconds`` after message ``last`` if there was one."""
         has_trained = self.has_trained or now.state == "Running"
         is_further = now.step is not None and (last is None or last.step is None or now.step > last.step)
         stalled = 0.0 if last is None or is_further else self.seconds_without_progress + seconds
@@ -34,7 +34,7 @@ class Progress:
 
 
 def progress_deadline(progress_deadline_seconds: int | None, timeout: float, has_trained: bool) -> float | None:
-    """Seconds without a new step after which an attempt has stalled; None: there is no limit.
+    """Return the seconds without a new step after which an attempt has stalled; None: there is no limit.
 
     * The field is set: its value, from rank 0's first message on.
     * The field is left out: `TIMEOUTS` times ``timeout``, once a step has been done. Before the first step, ranks that

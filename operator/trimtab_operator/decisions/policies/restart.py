@@ -1,8 +1,8 @@
 """spec.restartPolicy, maxRestarts and maxDisruptions: when a worker is lost, all ranks restart, or the job has failed.
 
-Where a restart fails before its first step twice in a row, the next one would fail as well: the job has failed.
-Each restart in quick succession waits longer than the one before. A node that is short of memory evicts the next
-attempt too. Where nothing but memory ends attempt after attempt, the job itself may need more than it asks for.
+If a restart fails before its first step twice in a row, the next one would fail as well: the job has failed. Each
+restart in quick succession waits longer than the one before. A node that is short of memory evicts the next attempt
+too. If nothing but memory ends attempt after attempt, the job itself may need more than it asks for.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ FORGIVEN_MEMORY_EVICTIONS = 3
 
 @dataclass(frozen=True)
 class Restart:
-    """All ranks are to restart together."""
+    """A restart of all ranks together."""
 
     cause: Problem
     counts_toward_max_restarts: bool
-    """Whether maxRestarts counts it."""
+    """True if maxRestarts counts it."""
     is_memory_eviction: bool = False
-    """Whether a node that was short of memory caused it."""
+    """True if a node that was short of memory caused it."""
 
 
 @dataclass(frozen=True)
 class FailJob:
-    """The job has failed."""
+    """The failure of the job."""
 
     reason: str
     message: str
@@ -50,10 +50,16 @@ def after_failure(
     max_restarts: int,
     is_memory_eviction: bool = False,
 ) -> Restart | FailJob:
-    """What follows the failure of a worker, when ``counted`` restarts have been counted so far.
+    """Decide between restart and failure of the job after a worker has failed.
 
-    * Failed under Never: the job has failed.
-    * Failed with restarts left: restart, and count it; with none left: the job has failed.
+    Under restartPolicy Never, the job has failed. With restarts left, all ranks restart, and the restart is counted.
+
+    Args:
+        cause: The worker's failure.
+        policy: The job's restartPolicy.
+        counted: Restarts so far that count toward ``max_restarts``.
+        max_restarts: The job's maxRestarts.
+        is_memory_eviction: True if a node that was short of memory caused the failure.
     """
     if policy == "Never":
         return FailJob(cause.reason, f"{cause.message} (restartPolicy is Never)")
@@ -65,7 +71,7 @@ def after_failure(
 
 
 def after_disruption(cause: Problem, is_memory_eviction: bool, disruptions: int, most: int) -> Restart | FailJob:
-    """What follows a disruption that is nobody's fault: a restart that does not count, as long as there are few."""
+    """Decide after a disruption, which is nobody's fault: a restart that does not count, up to ``most`` of them."""
     if disruptions < most:
         return Restart(cause, counts_toward_max_restarts=False, is_memory_eviction=is_memory_eviction)
     remedy = "the most that spec.maxDisruptions allows"
@@ -73,24 +79,24 @@ def after_disruption(cause: Problem, is_memory_eviction: bool, disruptions: int,
 
 
 def is_fault_of_the_job(is_memory_eviction: bool, in_a_row: int) -> bool:
-    """Whether a disruption counts as a failure, after ``in_a_row`` attempts that were evicted for want of memory."""
+    """Return whether a disruption counts as a failure, after ``in_a_row`` evictions for want of memory."""
     return is_memory_eviction and in_a_row >= FORGIVEN_MEMORY_EVICTIONS
 
 
 def evicted_again(cause: Problem) -> Problem:
-    """The cause of an eviction that counts, with what to do about it."""
+    """Return the cause of an eviction that counts, with its remedy."""
     which = f"more than {FORGIVEN_MEMORY_EVICTIONS} evictions for want of memory in a row, which count as failures"
     return Problem(cause.reason, f"{cause.message}; {which}: raise resources.requests.memory to what a worker uses")
 
 
 def without_a_step(cause: Problem, num_restarts: int, num_without_step: int) -> FailJob:
-    """The end of a job whose restarts never reach a step."""
+    """Return the failure of a job whose restarts never reach a step."""
     return FailJob("RestartsReachNoStep", f"{cause.message} ({no_restart_reason(num_restarts, num_without_step)})")
 
 
 @dataclass(frozen=True)
 class RestartBackoff:
-    """How fast restarts follow each other."""
+    """The wait of the next restart, which grows with the number of restarts in a row."""
 
     in_a_row: int
     """Restarts since an attempt last went well, this one included."""

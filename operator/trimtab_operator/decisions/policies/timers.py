@@ -1,4 +1,4 @@
-"""When the operator acts next on a job that no watch reports: repeated checks, pods that do not come, time limits.
+"""Times of the operator's next action on a job: repeated checks, missing pods, time limits. No watch reports these.
 
 Each function returns seconds from now; zero or less means at once.
 """
@@ -16,7 +16,10 @@ RECHECK_SHARE = 0.1
 
 
 def seconds_to_next_check(waiting_seconds: float) -> float:
-    """Seconds until the next check, after ``waiting_seconds`` of waiting: most obstacles go at once or stay long."""
+    """Return the seconds until the next check of a job that has been blocked for ``waiting_seconds``.
+
+    Most obstacles go at once or stay long.
+    """
     return min(LONGEST_SECONDS, max(FIRST_SECONDS, RECHECK_SHARE * waiting_seconds))
 
 
@@ -34,14 +37,14 @@ _STUCK_SECONDS = 60.0
 
 
 def seconds_to_renewal(missing_pods_seconds: float) -> float:
-    """Seconds until a Job without any pod is deleted, so that its attempt gets another; zero or less: now."""
+    """Return the seconds until a Job without any pod is deleted, so that its attempt gets another."""
     return _STUCK_SECONDS - missing_pods_seconds
 
 
 def seconds_to_question(
     missing_pods_seconds: float, asked_seconds_ago: float | None, patience_seconds: float = PATIENCE_SECONDS
 ) -> float:
-    """Seconds until the operator asks for the reason, or asks again; zero or less: now.
+    """Return the seconds until the operator asks for the reason of missing pods, or asks again.
 
     * Not asked yet: it asks once pods have been missing for ``patience_seconds``. Normally they have come by then.
     * Asked before: it asks again, at intervals that grow with the time for which pods have been missing.
@@ -54,9 +57,15 @@ def seconds_to_question(
 def seconds_to_deadline(
     active_deadline_seconds: int | None, started_at: datetime | None, now: datetime
 ) -> float | None:
-    """Seconds until the job has run too long, zero or less if it has; None: no deadline, or not running.
+    """Return the seconds until activeDeadlineSeconds is over; None without a deadline, or if the job is not running.
 
-    ``started_at`` is when its pods were first asked for, or asked for again after a suspension.
+    As for Kubernetes' own Jobs, restarts are included, and neither the time spent suspended nor the time before it
+    counts.
+
+    Args:
+        active_deadline_seconds: The job's field.
+        started_at: When pods were first asked for, or asked for again after a suspension.
+        now: The present time.
     """
     if active_deadline_seconds is None or started_at is None:
         return None
@@ -66,7 +75,7 @@ def seconds_to_deadline(
 def seconds_to_expiry(
     ttl_seconds_after_finished: int | None, finished_at: datetime | None, now: datetime
 ) -> float | None:
-    """Seconds until a finished job is to be deleted, zero or less if it is; None: it is kept, or has not finished."""
+    """Return the seconds until a finished job is deleted; None if it is kept, or has not finished."""
     if ttl_seconds_after_finished is None or finished_at is None:
         return None
     return ttl_seconds_after_finished - (now - finished_at).total_seconds()
@@ -77,5 +86,9 @@ SPREAD = 0.25
 
 
 def spread(seconds: float, uid: str) -> float:
-    """A wait of ``seconds``, or up to `SPREAD` more: always the same for one uid, and evenly spread over many."""
+    """Return a wait of ``seconds``, or up to `SPREAD` more, evenly spread over many uids.
+
+    The wait of one uid is always the same. Jobs that began together, or an operator that has just begun, thus make no
+    burst.
+    """
     return seconds * (1.0 + SPREAD * crc32(uid.encode()) / 2**32)

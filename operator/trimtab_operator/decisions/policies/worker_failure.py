@@ -23,7 +23,7 @@ _TOLD_TO_END = _SIGNALLED + signal.SIGTERM
 
 @dataclass(frozen=True)
 class WorkerFailure:
-    """A worker is gone, and the others cannot go on without it."""
+    """The loss of a worker, without which the others cannot go on."""
 
     cause: Problem
     is_disruption: bool
@@ -33,7 +33,7 @@ class WorkerFailure:
 
 
 def find_root_failure(job_failure: str | None, pods: Sequence[Pod], deleted: Pod | None = None) -> WorkerFailure | None:
-    """The worker that was lost first, and why; None while none is.
+    """Return the worker that was lost first, and the reason; None if none is.
 
     * A disrupted pod is a loss at once. It is the cause even if others failed too, since they failed for want of it. Of
       several disrupted pods, the lowest worker's is the cause.
@@ -66,7 +66,7 @@ def find_root_failure(job_failure: str | None, pods: Sequence[Pod], deleted: Pod
 
 
 def deleted_by_hand(pods: Sequence[Pod], processes_per_worker: int, started_at: str) -> Pod | None:
-    """The pod of a running Job that somebody deleted while all others went on; None if none was.
+    """Return the pod of a running Job that somebody deleted while all others went on; None if none was.
 
     The Job controller deletes pods only once one has failed, and that is seen before, or where the Job is suspended:
     such pods were deleted before the Job started again, at ``started_at``. If pods have failed since the deletion, all
@@ -92,7 +92,7 @@ def deleted_by_hand(pods: Sequence[Pod], processes_per_worker: int, started_at: 
 
 
 def pending_worker(pods: Sequence[Pod], processes_per_worker: int) -> WorkerFailure | None:
-    """A worker that had not started when the others gave up waiting for it; None if none of them says so.
+    """Return a worker that had not started when the others gave up waiting for it; None if none says so.
 
     It is for an attempt that never had all its workers. The Job controller deletes a pod that is pending when another
     has failed, so a worker that has no pod any more had not started either.
@@ -108,7 +108,7 @@ def pending_worker(pods: Sequence[Pod], processes_per_worker: int) -> WorkerFail
 
 
 def lost_node(pods: Sequence[Pod]) -> WorkerFailure | None:
-    """The lowest worker that has not ended on a node that is lost; None if there is none."""
+    """Return the lowest worker that has not ended on a node that is lost; None if there is none."""
     lost = [pod for pod in pods if pod.node_is_lost and not pod.has_ended]
     if not lost:
         return None
@@ -118,7 +118,7 @@ def lost_node(pods: Sequence[Pod]) -> WorkerFailure | None:
 
 
 def _violence(pod: Pod) -> int:
-    """0: the worker was killed for memory; 1: a signal ended it; 2: it ended by itself.
+    """Return 0 if the worker was killed for memory, 1 if a signal ended it, 2 if it ended by itself.
 
     SIGTERM counts as 2: the Job controller has it sent to all other workers as soon as one has failed.
     """
@@ -135,10 +135,10 @@ _LOST = re.compile(r"CommunicationError: rank (\d+): ")
 
 
 def seconds_to_cause(pods: Sequence[Pod], processes_per_worker: int, now: datetime) -> float:
-    """Seconds for which the cause of a failed attempt may still become known; zero: it is known, or will not be.
+    """Return the seconds for which the cause of a failed attempt may still become known; zero if no more is to come.
 
-    It waits only for a worker that a failed worker names, whose pod has not ended, and whose node is not known to be
-    lost.
+    The verdict waits only for a worker that a failed worker names, whose pod has not ended, and whose node is not known
+    to be lost.
     """
     if any(pod.disruption is not None or pod.node_is_lost for pod in pods):
         return 0.0
@@ -154,6 +154,6 @@ def seconds_to_cause(pods: Sequence[Pod], processes_per_worker: int, now: dateti
 
 
 def lost_workers(failed: Pod, processes_per_worker: int) -> set[int]:
-    """The workers that a failed one names as those that it lost."""
+    """Return the workers that a failed one names as lost."""
     words = failed.failure.message if failed.failure is not None else ""
     return {int(rank) // processes_per_worker for rank in _LOST.findall(words)}

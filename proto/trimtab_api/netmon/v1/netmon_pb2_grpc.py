@@ -74,7 +74,7 @@ class NetworkMonitorServicer:
         """Measures every host's bandwidth in both directions now, out of turn, and answers with the state that came of it, and
         with which links were tested for it and which could not be.
         Callers that ask while one such round runs share its answer. RESOURCE_EXHAUSTED: the probe budget is spent, or a
-        routine test has just slowed a link: the state stands as it is. UNAVAILABLE: worker 0's monitor, which takes turns
+        periodic probe has just slowed a link: the state stands as it is. UNAVAILABLE: worker 0's monitor, which takes turns
         among hosts, is not reached.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

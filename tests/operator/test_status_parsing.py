@@ -1,7 +1,7 @@
 """A status that another version wrote: what is known of it is read, and the rest costs one line in the log."""
 
 import pytest
-from fixtures import ago, child, observed
+from fixtures import ago, batch_job, observed
 from trimtab_api.trainingjob.status import Status
 from trimtab_operator.decisions.decide import Action, decide
 from trimtab_operator.status.parse import read_status
@@ -47,10 +47,10 @@ def test_what_is_not_known_is_left_out_and_the_rest_stays(caplog, change, kept, 
 
 def test_an_attempt_that_runs_goes_on_though_the_state_is_not_known():
     status = read_status(resource(**{**KNOWN, "state": "Paused"})).model_dump(by_alias=True)
-    assert decide(observed(status=status, child=child(attempt=2))).action is Action.NOTHING
+    assert decide(observed(status=status, batch_job=batch_job(attempt=2))).action is Action.NOTHING
 
 
 def test_a_job_that_ended_in_a_way_that_is_not_known_does_not_start_again():
     status = read_status(resource(state="Cancelled", completionTime=ago(1), restarts=2))
     assert status.is_final
-    assert decide(observed(status=status.model_dump(by_alias=True), child=None)).action is Action.NOTHING
+    assert decide(observed(status=status.model_dump(by_alias=True), batch_job=None)).action is Action.NOTHING

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from fixtures import NOW, UID, after, ago, child, rank0_status, said
+from fixtures import NOW, UID, after, ago, batch_job, rank0_status, said
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_api.trainer.v1 import status_pb2
@@ -59,9 +59,11 @@ def numbers_and_texts(value):
 
 @given(first=messages, then=messages)
 def test_whatever_rank_0_says_the_status_can_be_stored_and_its_events_too(first, then):
-    before = after(child=child(ready=2), rank0_status=Rank0Status.read(first))
+    before = after(batch_job=batch_job(ready=2), rank0_status=Rank0Status.sanitize(first))
     status = after(
-        child=child(ready=2), rank0_status=Rank0Status.read(then), status=before.model_dump(mode="json", by_alias=True)
+        batch_job=batch_job(ready=2),
+        rank0_status=Rank0Status.sanitize(then),
+        status=before.model_dump(mode="json", by_alias=True),
     )
     written = status.model_dump(mode="json", by_alias=True)
     for each in numbers_and_texts(written):
@@ -78,10 +80,13 @@ def test_whatever_rank_0_says_the_status_can_be_stored_and_its_events_too(first,
 
 @given(messages)
 def test_whatever_rank_0_says_the_deadline_is_kept_and_written_at_once(message):
-    runs = after(child=child(ready=2)).model_dump(by_alias=True) | {"startTime": ago(60), "lastUpdateTime": ago(0)}
-    status = after(child=child(ready=2), rank0_status=Rank0Status.read(message), status=runs, spec=DEADLINE)
+    runs = after(batch_job=batch_job(ready=2)).model_dump(by_alias=True) | {
+        "startTime": ago(60),
+        "lastUpdateTime": ago(0),
+    }
+    status = after(batch_job=batch_job(ready=2), rank0_status=Rank0Status.sanitize(message), status=runs, spec=DEADLINE)
     assert (status.state, status.condition("Failed").reason) == ("Failed", "DeadlineExceeded")
-    before = after(child=child(ready=2), status=runs).model_copy(update={"last_update_time": ago(0)})
+    before = after(batch_job=batch_job(ready=2), status=runs).model_copy(update={"last_update_time": ago(0)})
     assert seconds_to_write(before, status, NOW, 60.0, seconds_to_news=1e9) == 0.0
 
 
@@ -99,33 +104,38 @@ def test_whatever_rank_0_says_the_deadline_is_kept_and_written_at_once(message):
     ],
 )
 def test_a_figure_that_cannot_be_true_is_as_if_it_had_not_been_said(bad):
-    good = after(child=child(ready=2), rank0_status=rank0_status())
-    status = after(child=child(ready=2), rank0_status=rank0_status(**bad), status=good.model_dump(by_alias=True))
+    good = after(batch_job=batch_job(ready=2), rank0_status=rank0_status())
+    status = after(
+        batch_job=batch_job(ready=2), rank0_status=rank0_status(**bad), status=good.model_dump(by_alias=True)
+    )
     assert status.model_copy(update={"conditions": ()}) == good.model_copy(update={"conditions": ()})
 
 
 def test_a_loss_that_is_no_number_any_more_takes_the_last_good_one_from_view():
-    good = after(child=child(ready=2), rank0_status=rank0_status())
+    good = after(batch_job=batch_job(ready=2), rank0_status=rank0_status())
     for loss in (math.nan, math.inf, 1e300):
         status = after(
-            child=child(ready=2), rank0_status=rank0_status(loss=loss), status=good.model_dump(by_alias=True)
+            batch_job=batch_job(ready=2), rank0_status=rank0_status(loss=loss), status=good.model_dump(by_alias=True)
         )
         assert (good.loss, status.loss, status.step) == (0.123457, None, 12)
 
 
 def test_a_script_that_passes_a_loss_now_and_then_keeps_the_last_one_in_view():
-    good = after(child=child(ready=2), rank0_status=rank0_status())
-    silent = Rank0Status.read(status_pb2.Status(step=13))
-    assert after(child=child(ready=2), rank0_status=silent, status=good.model_dump(by_alias=True)).loss == good.loss
+    good = after(batch_job=batch_job(ready=2), rank0_status=rank0_status())
+    silent = Rank0Status.sanitize(status_pb2.Status(step=13))
+    assert (
+        after(batch_job=batch_job(ready=2), rank0_status=silent, status=good.model_dump(by_alias=True)).loss
+        == good.loss
+    )
 
 
 def test_a_reason_of_megabytes_keeps_both_its_ends():
     message = said()
     message.plan.reason = "it is " + 3_000_000 * "x" + " faster"
-    reason = Rank0Status.read(message).plan.reason
+    reason = Rank0Status.sanitize(message).plan.reason
     assert (len(reason), reason[:9], reason[-9:]) == (512, "it is xxx", "xx faster")
 
 
 def test_what_would_move_a_terminals_cursor_or_turn_text_around_is_replaced():
     message = status_pb2.Status(message="waiting\n\tfor \x1b[2Jrank\N{RIGHT-TO-LEFT OVERRIDE}s 2\x00")
-    assert Rank0Status.read(message).message == "waiting for �[2Jrank�s 2�"
+    assert Rank0Status.sanitize(message).message == "waiting for �[2Jrank�s 2�"

@@ -10,8 +10,8 @@ from fixtures import NOW, SETTINGS, UID, job
 from kubernetes.client import ApiClient, Configuration
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.load import read_training_job
-from trimtab_operator.children.job import child_job
-from trimtab_operator.decisions.observed_state import Child
+from trimtab_operator.children.job import job_manifest
+from trimtab_operator.decisions.observed_state import BatchJob
 from trimtab_operator.kube.api import Api
 from trimtab_operator.kube.informers import Informer
 from trimtab_operator.kube.pages import decode_page
@@ -21,7 +21,7 @@ from trimtab_operator.reconcile.caches import (
     MOST_SPEC_BYTES,
     MOST_WHOLE_BYTES,
     read_cached,
-    trim_owned_job,
+    trim_batch_job,
     trim_training_job,
 )
 
@@ -96,7 +96,7 @@ def test_a_template_that_is_too_large_is_known_without_asking_the_api_server_for
 
 
 def test_a_job_of_the_operator_reads_the_same_from_the_cache():
-    found = child_job(job(), "team", UID, 3, {"kueue.x-k8s.io/queue-name": "night"}, SETTINGS)
+    found = job_manifest(job(), "team", UID, 3, {"kueue.x-k8s.io/queue-name": "night"}, SETTINGS)
     found["metadata"] |= {"uid": "child-uid", "resourceVersion": "7", "annotations": {"trimtab.dev/suspended": "true"}}
     found["status"] = {
         "startTime": write_time(NOW),
@@ -106,8 +106,8 @@ def test_a_job_of_the_operator_reads_the_same_from_the_cache():
     }
     kept = copy.deepcopy(found)
     kept["metadata"]["labels"] |= {f"l{number}": "" for number in range(500)}
-    trim_owned_job(kept)
-    assert Child.read(kept) == Child.read(found)
+    trim_batch_job(kept)
+    assert BatchJob.read(kept) == BatchJob.read(found)
     assert len(json.dumps(kept)) < 2000
 
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from fixtures import NOW, after, ago, child, rank0_status
+from fixtures import NOW, after, ago, batch_job, rank0_status
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_operator.decisions.policies.progress import Progress
@@ -29,7 +29,7 @@ INTERVAL = 60.0
     ],
 )
 def test_figures_wait_and_what_matters_does_not(written, change, wait):
-    before = after(child=child(ready=2), rank0_status=rank0_status()).model_copy(
+    before = after(batch_job=batch_job(ready=2), rank0_status=rank0_status()).model_copy(
         update={"last_update_time": ago(written)}
     )
     change = dict(change)
@@ -42,7 +42,7 @@ def test_figures_wait_and_what_matters_does_not(written, change, wait):
 
 
 def test_what_a_job_waits_for_before_it_trains_is_told_within_ten_seconds():
-    before = after(child=child(ready=1), progress=Progress()).model_copy(update={"last_update_time": ago(3)})
+    before = after(batch_job=batch_job(ready=1), progress=Progress()).model_copy(update={"last_update_time": ago(3)})
     assert before.state == "Starting"
     assert seconds_to_write(before, before.model_copy(update={"message": "other words"}), NOW, INTERVAL) == 8.0
     assert seconds_to_write(before, before.model_copy(update={"message": "other words"}), NOW, 5.0) == 3.0
@@ -54,7 +54,7 @@ def test_what_a_job_waits_for_before_it_trains_is_told_within_ten_seconds():
 def test_news_of_training_waits_where_there_was_too_much_of_it_and_never_longer_than_figures(
     written, seconds_to_news, wait
 ):
-    before = after(child=child(ready=2), rank0_status=rank0_status()).model_copy(
+    before = after(batch_job=batch_job(ready=2), rank0_status=rank0_status()).model_copy(
         update={"last_update_time": ago(written)}
     )
     news = before.model_copy(update={"plan": before.plan.model_copy(update={"version": 2})})
@@ -63,9 +63,11 @@ def test_news_of_training_waits_where_there_was_too_much_of_it_and_never_longer_
 
 
 def test_a_network_that_degrades_is_news_of_training_and_waits_likewise():
-    before = after(child=child(ready=2), rank0_status=rank0_status()).model_copy(update={"last_update_time": ago(3)})
+    before = after(batch_job=batch_job(ready=2), rank0_status=rank0_status()).model_copy(
+        update={"last_update_time": ago(3)}
+    )
     known = {"status": before.model_dump(by_alias=True), "rank0_status": rank0_status(bandwidth=1e6)}
-    degraded = after(child=child(ready=2), **known)
+    degraded = after(batch_job=batch_job(ready=2), **known)
     assert degraded.condition("NetworkDegraded").status == "True"
     assert seconds_to_write(before, degraded, NOW, INTERVAL, seconds_to_news=5.0) == 5.0
 
@@ -73,7 +75,7 @@ def test_a_network_that_degrades_is_news_of_training_and_waits_likewise():
 @given(written_at=st.floats(0, 1, exclude_max=True), asked_at=st.floats(0, 60))
 def test_figures_are_never_written_twice_in_an_interval_whatever_the_fraction(written_at, asked_at):
     written = NOW + timedelta(seconds=written_at)
-    before = after(child=child(ready=2), rank0_status=rank0_status()).model_copy(
+    before = after(batch_job=batch_job(ready=2), rank0_status=rank0_status()).model_copy(
         update={"last_update_time": write_time(written)}
     )
     asked = written + timedelta(seconds=asked_at)

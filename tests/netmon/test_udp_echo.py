@@ -60,7 +60,7 @@ async def asking(peer, key=KEY, counts=None):
     echo = Echo(
         *(0, len(peers), mine, PeerAddresses(0, peers, mine), key, InterfaceWatch("lo"), counts or Counts()),
         on_round_trip=lambda *each: taken.put_nowait(each),
-        is_in_doubt=lambda _: False,
+        is_suspect=lambda _: False,
         capacity_to=lambda _: 0.0,
     )
     running = asyncio.create_task(echo.run())

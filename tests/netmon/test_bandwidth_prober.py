@@ -130,7 +130,7 @@ def test_what_receives_a_test_ends_when_its_sender_gives_up(monkeypatch):
 def test_a_thread_is_always_busy_if_it_was_on_a_processor_nearly_all_of_the_time(notes, busy):
     thread = tester.BusyThread()
     for at, seconds in notes:
-        thread.note(at, seconds)
+        thread.record(at, seconds)
     assert thread.was_always_busy is busy
 
 
