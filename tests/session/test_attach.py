@@ -235,13 +235,12 @@ def proposing(group: Group, job: Path, port: int) -> tuple[str, ...]:
     """The ways to sum a dense gradient that are proposed where the transport sums by itself, as NCCL's does."""
     told: list[tuple[str, ...]] = []
 
-    class Telling(Controller):
-        def __init__(self, settings: ControllerSettings, *facts: Any, **options: Any) -> None:
-            told.append(settings.dense_collectives)
-            super().__init__(settings, *facts, **options)
+    def telling(settings: ControllerSettings, *facts: Any, **options: Any) -> Controller:
+        told.append(settings.dense_collectives)
+        return make_controller(settings, *facts, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attachment, "Controller", Telling)
+        patch.setattr(attachment, "make_controller", telling)
         patch.setattr(SocketTransport, "has_own_all_reduce", True)
         attaching(group, job, port)
     return told[0]

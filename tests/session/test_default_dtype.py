@@ -22,7 +22,7 @@ from trimtab_api.catalogue import collectives, planners, schedules, sparsifiers,
 
 SIZE, STEPS = 2, 3
 #: Rooms whose code stands for a script's: the models that benchmarks and examples train.
-MODELS = ("workloads", "bench", "cli")
+MODELS = ("workloads", "evaluation", "cli")
 #: What makes a tensor whose type is the default one unless it is named.
 MAKERS = frozenset(
     ("zeros", "ones", "empty", "full", "tensor", "arange", "rand", "randn", "linspace", "logspace", "eye", "as_tensor")

@@ -16,10 +16,9 @@ _JUMP = 0.2
 
 
 class SimulatedMonitor:
-    """Tells a controller of the network, by a virtual clock."""
+    """Tells a controller of a cluster's network, by a virtual clock."""
 
-    def __init__(self, cluster: SimulatedCluster, controller: Controller, seed: int) -> None:
-        self._cluster, self._controller = cluster, controller
+    def __init__(self, seed: int) -> None:
         self._rng = random.Random(f"monitor {seed}")
         self._next_view = 0.0
         self._probe_at: float | None = None
@@ -30,13 +29,13 @@ class SimulatedMonitor:
         self.has_news = False
         """Whether the monitor has spoken since this was last cleared."""
 
-    def advance(self, now: float) -> None:
+    def advance(self, now: float, cluster: SimulatedCluster, controller: Controller) -> None:
         """Measure up to ``now``, in seconds.
 
         Latency is measured every second, bandwidth every four: sooner when latency jumps, or on request.
         """
-        delay = self._cluster.monitor_delay
-        if self._probe_at is None and self._controller.drift.asks_to_measure(now):
+        delay = cluster.monitor_delay
+        if self._probe_at is None and controller.drift.asks_to_measure(now):
             self._probe_at = now + delay
             self._next_view = min(self._next_view, self._probe_at)
             self._next_bandwidth = self._probe_at
@@ -45,19 +44,19 @@ class SimulatedMonitor:
             was_asked_for = self._probe_at is not None and at >= self._probe_at
             if was_asked_for:
                 self._probe_at = None
-            truth = self._cluster.network(max(0.0, at - delay))
-            latency = truth.latency * self._noise()
+            truth = cluster.network(max(0.0, at - delay))
+            latency = truth.latency * self._noise(cluster)
             jumped = self._latency_seen is None or abs(log(latency / self._latency_seen)) > _JUMP
             if self._bandwidth_seen is None or jumped or at >= self._next_bandwidth:
-                self._bandwidth_seen = truth.bandwidth * self._noise()
+                self._bandwidth_seen = truth.bandwidth * self._noise(cluster)
                 self._next_bandwidth = at + _BANDWIDTH_SECONDS
             self._latency_seen = latency
             self._revision += 1
-            self._controller.observe_network(NetworkView(self._revision, latency, self._bandwidth_seen), at)
+            controller.observe_network(NetworkView(self._revision, latency, self._bandwidth_seen), at)
             self.has_news = True
             if was_asked_for:
-                self._controller.drift.measured()
+                controller.drift.measured()
             self._next_view = at + _LATENCY_SECONDS
 
-    def _noise(self) -> float:
-        return exp(self._rng.gauss(0, self._cluster.monitor_noise))
+    def _noise(self, cluster: SimulatedCluster) -> float:
+        return exp(self._rng.gauss(0, cluster.monitor_noise))

@@ -62,7 +62,7 @@ class SimulatedRun:
         self._drift = 0.0
         self._drifted_at = 0.0
         self._last_plan: Plan | None = None
-        self._monitor = SimulatedMonitor(cluster, self.controller, seed)
+        self._monitor = SimulatedMonitor(seed)
         self._residual = 0.0
         self.step = 0
         self.progress = 0.0
@@ -82,7 +82,7 @@ class SimulatedRun:
     def advance(self) -> None:
         """Run one turn of the loop: monitor, controller, step."""
         if self._is_steered:
-            self._monitor.advance(self.now)
+            self._monitor.advance(self.now, self.cluster, self.controller)
             action, self._waiting = self._waiting or self._ask(), None
             if isinstance(action, RunTrials):
                 self._trials(action)
@@ -94,7 +94,7 @@ class SimulatedRun:
         self._change_source(plan)
         report = self._round(plan) if plan.local_steps > 1 else self._step_of(plan)
         if self._is_steered:
-            self._monitor.advance(self.now)
+            self._monitor.advance(self.now, self.cluster, self.controller)
             if report is not None:
                 self.controller.observe_step(report, self.now)
 
@@ -122,7 +122,7 @@ class SimulatedRun:
             losses.append(self._take_step(plan))
             self.now += max(arrivals) / plan.local_steps
             if num_left and self._is_steered:
-                self._monitor.advance(self.now)
+                self._monitor.advance(self.now, self.cluster, self.controller)
                 if self._monitor.has_news and self._waiting is None and self.controller.plan == ends_by:
                     action = self._ask()
                     self._waiting = action if isinstance(action, RunTrials) else None
