@@ -144,7 +144,7 @@ class Hierarchy(Collective):
             indices = own.nonzero().flatten().to(torch.int32)
             mean, _ = pack_range(Pairs(indices, kernels.take(own, indices)), 0, stop - start)
             count = torch.tensor([part.sent.numel()], dtype=torch.int32, device=out.device)
-            parts += [part.view(torch.uint8) for part in (count, part.sent + start, mean)]
+            parts += [piece.view(torch.uint8) for piece in (count, part.sent + start, mean)]
         timer.compressed()
         messages, _ = all_gather(host, torch.cat(parts))
         if self._is_dense:

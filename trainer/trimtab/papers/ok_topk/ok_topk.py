@@ -104,9 +104,9 @@ class OkTopk(Collective):
         vote = torch.stack([message[:head].view(torch.float32) for message in messages]).sum(0)
         reports = [message[head + 4 * proposal.numel() :] for message in messages]
         if estimates:
-            shares = shares_by_histogram([Pairs.decoded(report) for report in reports], state.k)
+            shares = shares_by_histogram([Pairs.decoded(coded) for coded in reports], state.k)
         else:
-            counts = [int(report.view(torch.int32).item()) for report in reports]
+            counts = [int(count.view(torch.int32).item()) for count in reports]
             shares = shares_by_threshold(counts, state.threshold, state.k, max(1, round(MOST_SENT * state.k)))
             sums = sums.only(reaching)
         proposals = [message[head : head + 4 * proposal.numel()].view(torch.int32) for message in messages]
