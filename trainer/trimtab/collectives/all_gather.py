@@ -88,8 +88,8 @@ class AllGather(Collective):
         # In rank order, so that the sums have the same bits everywhere.
         kernels.scatter_mean(exchange.out, [pairs.parts for _, pairs in unpacked], 1 / transport.size)
         vote.zero_()
-        for other, _ in unpacked:
-            vote += other
+        for part_vote, _ in unpacked:
+            vote += part_vote
         timer.compressed()
         return Exchanged(
             sent=selected.indices,

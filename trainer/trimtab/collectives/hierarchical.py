@@ -108,7 +108,7 @@ class Hierarchy(Collective):
         start, stop = self._part(0, exchange.out.numel())
         if start == stop:  # there is nothing that the votes could travel with
             votes, num_messages = all_gather(peers, vote.view(torch.uint8))
-            total = torch.stack([each.view(torch.float32) for each in votes]).sum(0)
+            total = torch.stack([part_vote.view(torch.float32) for part_vote in votes]).sum(0)
             sent = None if self._is_dense else torch.empty(0, dtype=torch.int32, device=vote.device)
             return Exchanged(sent, 0, 0.0, 0.0, 0, num_messages, total, 0.0, 0.0)
         zeros = self._zeros  # links run buckets of several sizes side by side
@@ -144,7 +144,7 @@ class Hierarchy(Collective):
             indices = own.nonzero().flatten().to(torch.int32)
             mean, _ = pack_range(Pairs(indices, kernels.take(own, indices)), 0, stop - start)
             count = torch.tensor([part.sent.numel()], dtype=torch.int32, device=out.device)
-            parts += [each.view(torch.uint8) for each in (count, part.sent + start, mean)]
+            parts += [piece.view(torch.uint8) for piece in (count, part.sent + start, mean)]
         timer.compressed()
         messages, _ = all_gather(host, torch.cat(parts))
         if self._is_dense:
@@ -184,7 +184,7 @@ class Hierarchy(Collective):
 
         A rank's part of a new buffer may lie where another rank's was. State of such a part is learned anew.
         """
-        self._between.rebucket(*([self._part(*each) for each in ranges] for ranges in (old, new)))
+        self._between.rebucket(*([self._part(*span) for span in ranges] for ranges in (old, new)))
 
 
 def _bounds(num_elements: int, size: int) -> list[int]:

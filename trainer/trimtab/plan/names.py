@@ -79,7 +79,7 @@ def parse_plans(text: str, field: str) -> list[str]:
             twice = "is named twice" if part.strip() == name else f"is {name}, which is named already"
             raise UserError(f"{twice}; leave out one", field=field, value=part.strip())
         names.append(name)
-    return list(dict.fromkeys(each for name in names for each in (GRID if name == GRID_NAME else [name])))
+    return list(dict.fromkeys(plan for name in names for plan in (GRID if name == GRID_NAME else [name])))
 
 
 def _parse_static(text: str, field: str, known: str) -> str:
@@ -88,7 +88,7 @@ def _parse_static(text: str, field: str, known: str) -> str:
     It names each axis that ``text`` names, even the default: a job's fields decide where the text is silent.
     """
     name = text.strip().removeprefix("static:")
-    if name != "dense" and not any(each in name for each in ("/", "dense-")):
+    if name != "dense" and not any(mark in name for mark in ("/", "dense-")):
         remedy = f"write {known}"
         raise UserError(remedy if text.strip() else f"is empty; {remedy}", field=field, value=text.strip())
     try:
@@ -139,8 +139,10 @@ def _with_variable(job: TrainingJob, name: str, value: str) -> TrainingJob:
     """Return the job with one more environment variable for its trainers."""
     pod = job.spec.template["spec"]
     containers = [
-        each | {"env": [*(each.get("env") or []), {"name": name, "value": value}]} if each is job.spec.trainer else each
-        for each in pod["containers"]
+        container | {"env": [*(container.get("env") or []), {"name": name, "value": value}]}
+        if container is job.spec.trainer
+        else container
+        for container in pod["containers"]
     ]
     template = job.spec.template | {"spec": pod | {"containers": containers}}
     return job.model_copy(update={"spec": job.spec.model_copy(update={"template": template})})

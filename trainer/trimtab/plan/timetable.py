@@ -104,7 +104,7 @@ class Timetable:
         """
         if self.num_links <= num_links:
             return self
-        first, cycle = (tuple(each.within(num_links) for each in part) for part in (self.first, self.cycle))
+        first, cycle = (tuple(iteration.within(num_links) for iteration in part) for part in (self.first, self.cycle))
         return replace(self, first=first, cycle=cycle)
 
     @cached_property

@@ -146,10 +146,10 @@ class SegmentSelector(Selector):
         if len(found) == 1:
             return selected(found[0])
         return Selected(
-            torch.cat([one.indices for one in found]),
-            torch.cat([one.values for one in found]),
-            sum(one.squared_norm_before for one in found),
-            sum(one.squared_norm_after for one in found),
+            torch.cat([result.indices for result in found]),
+            torch.cat([result.values for result in found]),
+            sum(result.squared_norm_before for result in found),
+            sum(result.squared_norm_after for result in found),
         )
 
 

@@ -107,8 +107,8 @@ class SIDCo(ThresholdSelector):
         """Return ``ranges``: ``[first element, length, stages, direction, calls, sum of shares, last error]`` each."""
         return {
             "ranges": [
-                [*key, one.num_stages, one.direction, one.num_calls, one.sum_of_shares, one.last_error]
-                for key, one in self._state.items()
+                [*key, stages.num_stages, stages.direction, stages.num_calls, stages.sum_of_shares, stages.last_error]
+                for key, stages in self._state.items()
             ]
         }
 

@@ -82,7 +82,7 @@ def tensors_in(value: object) -> Iterator[Tensor]:
         for field in dataclasses.fields(value):
             yield from tensors_in(getattr(value, field.name))
     elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from tensors_in(each)
+        for element in value:
+            yield from tensors_in(element)
     elif isinstance(value, dict):
         yield from tensors_in(list(value.values()))

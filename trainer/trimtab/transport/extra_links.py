@@ -115,22 +115,22 @@ def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> 
         mistake = error.strerror
     mine = {"endpoint": listener and listener.endpoint, "mistake": mistake, "attempt": os.urandom(16).hex()}
     told = gather_json(group, mine, _LISTENER)
-    for rank, each in enumerate(told):
-        if each.endpoint is None:
+    for rank, entry in enumerate(told):
+        if entry.endpoint is None:
             if listener is not None:
                 listener.listener.close()
-            raise _NoListenerError(rank, each.mistake or "it does not say why")
+            raise _NoListenerError(rank, entry.mistake or "it does not say why")
     assert listener is not None, "or its mistake was raised"
     attempt = checked_attempt(told[0].attempt)
-    endpoints = [each.endpoint for each in told if each.endpoint is not None]
+    endpoints = [entry.endpoint for entry in told if entry.endpoint is not None]
     return Group(connect(group.rank, endpoints, listener, secret or attempt, attempt, deadline))
 
 
 def _slowness(group: Group) -> tuple[float, ...]:
     """Return the slowness of each link, as rank 0 measured it."""
     seconds = [_exchange_seconds(group, link) for link in (group, *group.extra_links)]
-    measured = broadcast_json(group, [each / seconds[0] for each in seconds], _NUMBERS)
-    if len(measured) != len(seconds) or not all(0 < each < float("inf") for each in measured):
+    measured = broadcast_json(group, [ratio / seconds[0] for ratio in seconds], _NUMBERS)
+    if len(measured) != len(seconds) or not all(0 < ratio < float("inf") for ratio in measured):
         raise malformed(0, f"no measurement of {len(seconds)} links")
     return tuple(measured)
 

@@ -100,7 +100,7 @@ class GpuTransport(SocketTransport):
     def _ended_connections(self, seconds: float = 0.0) -> list[int]:
         """Return peers that have closed their end, or lost it; wait ``seconds`` for the first."""
         poll = select.poll()
-        peers = {each.socket.fileno(): peer for peer, each in self._connections.items()}
+        peers = {connection.socket.fileno(): peer for peer, connection in self._connections.items()}
         for descriptor in peers:
             poll.register(descriptor, select.POLLRDHUP)
         return [peers[descriptor] for descriptor, _ in poll.poll(seconds * 1e3)]

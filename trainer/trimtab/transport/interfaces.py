@@ -97,10 +97,10 @@ def outward_address() -> tuple[str, socket.AddressFamily] | None:
             return source_address(family, (target, 9)), family
     stats = psutil.net_if_stats()
     for name, addresses in psutil.net_if_addrs().items():
-        for each in addresses:
-            is_usable = name in stats and stats[name].isup and each.family == socket.AF_INET
-            if is_usable and not is_loopback(each.address):
-                return each.address, socket.AF_INET
+        for address in addresses:
+            is_usable = name in stats and stats[name].isup and address.family == socket.AF_INET
+            if is_usable and not is_loopback(address.address):
+                return address.address, socket.AF_INET
     return None
 
 

@@ -112,11 +112,11 @@ def _broadcast_packed(group: Group, tensors: Sequence[Tensor]) -> None:
         broadcast_tensor(group, tensors[0])
     if group.size == 1 or len(tensors) < 2:
         return
-    raw = [each.detach().contiguous().view(-1).view(torch.uint8).to(group.transport.device) for each in tensors]
+    raw = [tensor.detach().contiguous().view(-1).view(torch.uint8).to(group.transport.device) for tensor in tensors]
     whole = torch.cat(raw)
     broadcast_tensor(group, whole)
     if group.rank != 0:
-        for tensor, part in zip(tensors, whole.split([each.numel() for each in raw]), strict=True):
+        for tensor, part in zip(tensors, whole.split([flat.numel() for flat in raw]), strict=True):
             tensor.copy_(part.clone().view(tensor.dtype).view_as(tensor))
 
 
@@ -134,14 +134,14 @@ def gather_json(group: Group, data: Any, read: Read[T]) -> list[T]:
     """
     encoded = torch.frombuffer(bytearray(json.dumps(data).encode()), dtype=torch.uint8).to(group.transport.device)
     received = group.submit(lambda: all_gather(group.transport, encoded)[0]).result()
-    return [_understood(each, rank, read) for rank, each in enumerate(received)]
+    return [_understood(message, rank, read) for rank, message in enumerate(received)]
 
 
 def gather_tensor(group: Group, tensor: Tensor) -> list[Tensor]:
     """Return every rank's ``tensor`` (one type on all), flat, in rank order, on the transport's device."""
     raw = tensor.detach().contiguous().view(-1).view(torch.uint8).to(group.transport.device)
     received = group.submit(lambda: all_gather(group.transport, raw)[0]).result()
-    return [each.clone().view(tensor.dtype) for each in received]
+    return [message.clone().view(tensor.dtype) for message in received]
 
 
 def raise_together(group: Group, mistake: UserError | None, failed: str = "", *, field: str = "") -> None:

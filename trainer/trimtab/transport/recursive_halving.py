@@ -108,7 +108,7 @@ def doubling_all_gather(transport: Transport, data: Tensor) -> tuple[list[Tensor
             first = (rank ^ distance) & ~(distance - 1)
             nearby = range(first, first + distance)
             send(rank ^ distance)
-            receive(rank ^ distance, [*nearby, *(each + core for each in nearby if each + core < size)])
+            receive(rank ^ distance, [*nearby, *(owner + core for owner in nearby if owner + core < size)])
             distance *= 2
         if rank + core < size:
             send(rank + core)

@@ -56,8 +56,8 @@ class Vector:
         """Overwrite the elements ``low .. high-1`` with the peer's, and pass these on, as they came, ``to`` others."""
         views = self._views(low, high)
         self._transport.receive(peer, *views)
-        for other in to:
-            self._transport.send(other, *views)
+        for receiver in to:
+            self._transport.send(receiver, *views)
 
     def receive_and_add(self, peer: int, low: int, high: int) -> None:
         """Add the peer's elements to ``low .. high-1``."""
@@ -98,8 +98,8 @@ class RoundedVector(Vector):
         target, rest = self._split(low, high)
         coded = self._coded(target)
         self._transport.receive(peer, coded, *rest)
-        for other in to:
-            self._transport.send(other, coded, *rest)
+        for receiver in to:
+            self._transport.send(receiver, coded, *rest)
         self._format.read(coded, target)
 
     def receive_and_add(self, peer: int, low: int, high: int) -> None:

@@ -181,9 +181,9 @@ class SocketTransport(Transport):
                 poll.register(awaited, select.POLLIN | (select.POLLOUT if awaited in writing else 0))
             ready = dict(poll.poll(min(seconds, self.silence / 6) * 1e3))
             if not ready:  # while bytes move, there is no need to ask the kernel
-                for each in {connection.peer: connection, **{c.peer: c for c in writing.values()}}.values():
-                    if timers.setdefault(each.peer, UnackedTimer()).seconds(each.socket) >= self.silence:
-                        raise gone(each, self.silence)
+                for unfinished in {connection.peer: connection, **{c.peer: c for c in writing.values()}}.values():
+                    if timers.setdefault(unfinished.peer, UnackedTimer()).seconds(unfinished.socket) >= self.silence:
+                        raise gone(unfinished, self.silence)
             for descriptor in ready.keys() & writing.keys():
                 if ready[descriptor] & ~select.POLLIN:
                     writing[descriptor].write()

@@ -85,5 +85,5 @@ def recursive_knapsack(
         weight = sum(weights[item] for order in orders for item in order)
         if weight >= filled:
             best, filled = orders, weight
-        seconds = [each - steps[first] for each in seconds]
+        seconds = [left - steps[first] for left in seconds]
     return best

@@ -82,7 +82,7 @@ def _next(queues: Queues, times: StepTimes, scale: float) -> tuple[Iteration, Qu
     joins, sends = queues.age > 1, _sends(old, -queues.age)
     if left:  # case 2
         return Iteration(sends, None, joins), Queues(left, queues.age + 1)
-    unused = [each - taken for each, taken in zip_longest(seconds, _seconds(old, times), fillvalue=0.0)]
+    unused = [available - taken for available, taken in zip_longest(seconds, _seconds(old, times), fillvalue=0.0)]
     fresh = _fresh(fill, sends, times, unused, scale)  # cases 3 and 4
     everything = tuple(range(len(times.wire)))
     update = -queues.age if queues.current else None
@@ -103,7 +103,7 @@ def _fresh(fill: Fill, sends: Sequence[Send], times: StepTimes, unused: Sequence
     if not free:
         return ()
     steps = [scale * (later - earlier) for earlier, later in zip(ready, [*ready[1:], ready[-1]], strict=True)]
-    seconds = [min(each, scale * (sum(times.backward) - ready[0])) for each in unused]
+    seconds = [min(left, scale * (sum(times.backward) - ready[0])) for left in unused]
     orders = recursive_knapsack([times.crossing[bucket] for bucket in free], steps, seconds, fill)
     return tuple(tuple(free[item] for item in order) for order in orders)
 

@@ -131,8 +131,8 @@ class ExDyna(Collective):
         messages = [messages[(partition - exchange.step) % size] for partition in range(size)]
         heads = [message[:HEAD_BYTES].clone().view(torch.float64).tolist() for message in messages]
         parts = [index_code.decode(message[HEAD_BYTES:]) for message in messages]
-        threshold = mean_of([each[0] for each in heads])
-        self._propose(exchange, prepared.partitions, threshold, [int(each[1]) for each in heads])
+        threshold = mean_of([of_rank for of_rank, _ in heads])
+        self._propose(exchange, prepared.partitions, threshold, [int(count) for _, count in heads])
         union, counts = torch.cat(parts), [part.numel() for part in parts]
         values = kernels.take(residual, union)
         cleared = kernels.clear(residual, union)

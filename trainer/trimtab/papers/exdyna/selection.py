@@ -142,4 +142,4 @@ RULES: dict[str, Callable[[int, int], float]] = {
 
 def mean_of(thresholds: list[float]) -> float:
     """Return the geometric mean of the ranks' thresholds, at least `SMALLEST`."""
-    return math.exp(sum(math.log(max(SMALLEST, each)) for each in thresholds) / len(thresholds))
+    return math.exp(sum(math.log(max(SMALLEST, threshold)) for threshold in thresholds) / len(thresholds))

@@ -104,9 +104,9 @@ class OkTopk(Collective):
         vote = torch.stack([message[:head].view(torch.float32) for message in messages]).sum(0)
         reports = [message[head + 4 * proposal.numel() :] for message in messages]
         if estimates:
-            shares = shares_by_histogram([Pairs.decoded(each) for each in reports], state.k)
+            shares = shares_by_histogram([Pairs.decoded(coded) for coded in reports], state.k)
         else:
-            counts = [int(each.view(torch.int32).item()) for each in reports]
+            counts = [int(count.view(torch.int32).item()) for count in reports]
             shares = shares_by_threshold(counts, state.threshold, state.k, max(1, round(MOST_SENT * state.k)))
             sums = sums.only(reaching)
         proposals = [message[head : head + 4 * proposal.numel()].view(torch.int32) for message in messages]
@@ -129,8 +129,8 @@ class OkTopk(Collective):
         kernels.scatter_mean(exchange.out, [(everywhere.indices, everywhere.values)], 1 / transport.size)
         is_sent = sparse_pairs.contained(own.indices, everywhere.indices)
         lost = lost.only(sparse_pairs.contained(lost.indices, everywhere.indices))  # of the others all is kept
-        for each in (own.only(~is_sent), lost, rounding):
-            kept += sparse_pairs.keep(exchange.next_residual, each)
+        for kept_pairs in (own.only(~is_sent), lost, rounding):
+            kept += sparse_pairs.keep(exchange.next_residual, kept_pairs)
         timer.compressed()
         return Exchanged(
             sent=own.indices[is_sent],

@@ -80,9 +80,9 @@ def bruck(teams: Transport, pairs: Pairs, vote: Tensor, most: int, rounded: Roun
     """
     message = pack(vote, index_code.encode(pairs.indices), rounded(pairs, 1)[0])
     messages, num_messages = all_gather(teams, message)
-    parts = [unpack(each, vote.numel(), wire) for each in messages]
+    parts = [unpack(received, vote.numel(), wire) for received in messages]
     sums = added([part for _, part in parts])
-    total_vote = sum((each for each, _ in parts[1:]), start=parts[0][0])
+    total_vote = sum((part_vote for part_vote, _ in parts[1:]), start=parts[0][0])
     return SummedBlock(strongest(sums, most)[0], total_vote, sums.values.numel(), num_messages)
 
 

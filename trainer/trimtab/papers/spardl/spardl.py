@@ -107,7 +107,7 @@ class SparDL(Collective):
             votes.append(part_vote)
         kernels.scatter_mean(exchange.out, [block.parts for block in blocks], 1 / transport.size)
         sent, removed = self._settle(
-            exchange.next_residual, selecting.log, torch.cat([each.indices for each in blocks])
+            exchange.next_residual, selecting.log, torch.cat([block.indices for block in blocks])
         )
         timer.compressed()
         return Exchanged(

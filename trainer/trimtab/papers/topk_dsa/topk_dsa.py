@@ -50,7 +50,7 @@ class TopkDsa(Collective):
         sums, lost, num_messages = reduce_scatter(transport, prepared.pairs, bounds, wire)
         timer.communicated()
         coded, lost_of_sums = pack_range(sums, bounds[rank], bounds[rank + 1], wire)
-        kept = sum(sparse_pairs.keep(residual, each) for each in (lost, lost_of_sums))
+        kept = sum(sparse_pairs.keep(residual, errors) for errors in (lost, lost_of_sums))
         message = torch.cat([vote.view(torch.uint8), coded])
         timer.compressed()
         messages, length = all_gather(transport, message)

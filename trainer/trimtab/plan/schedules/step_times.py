@@ -48,7 +48,7 @@ class StepTimes:
     @property
     def crossing(self) -> tuple[float, ...]:
         """Time of the first link that each takes: compressing a bucket hides behind another on the wire."""
-        return tuple(max(each) for each in zip(self.compress, self.wire, strict=True))
+        return tuple(max(times) for times in zip(self.compress, self.wire, strict=True))
 
 
 def step_times(

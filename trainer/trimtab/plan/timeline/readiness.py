@@ -84,8 +84,8 @@ def _readiness(
     passed = list(accumulate(seconds for _, seconds in reversed(modules)))
     return Readiness(
         stops,
-        tuple(forward_share + (1 - forward_share) * min(1.0, each / done[-1]) for each in done),
+        tuple(forward_share + (1 - forward_share) * min(1.0, seconds / done[-1]) for seconds in done),
         forward_share,
         tuple(start for start, _ in modules),
-        tuple(forward_share * each / passed[-1] for each in reversed(passed)),
+        tuple(forward_share * seconds / passed[-1] for seconds in reversed(passed)),
     )

@@ -69,11 +69,11 @@ def agree_in_process_group(process_group: dist.ProcessGroup | None, device: torc
     mine = _tensor(pair.public).to(device)
     everyone = [torch.empty_like(mine) for _ in range(size)]
     dist.all_gather(everyone, mine, group=process_group)
-    publics = [_bytes(each) for each in everyone]
+    publics = [_bytes(message) for message in everyone]
     sealed = torch.zeros(size * _NUM_SEALED_BYTES, dtype=torch.uint8)
     secret = draw_secret()
     if rank == 0:
-        sealed = _tensor(b"".join(pair.seal(secret, public, each) for each, public in enumerate(publics)))
+        sealed = _tensor(b"".join(pair.seal(secret, public, peer) for peer, public in enumerate(publics)))
     sealed = sealed.to(device)
     first = 0 if process_group is None else dist.get_global_rank(process_group, 0)
     dist.broadcast(sealed, first, group=process_group)

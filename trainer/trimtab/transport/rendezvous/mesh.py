@@ -147,7 +147,7 @@ def connect_process_group(
     gathered = _gather(
         json.dumps({**listener.endpoint, "attempt": attempt.hex()}).encode(), size, device, process_group
     )
-    endpoints = [_endpoint_of(each, peer) for peer, each in enumerate(gathered)]
+    endpoints = [_endpoint_of(data, peer) for peer, data in enumerate(gathered)]
     attempt = checked_attempt(endpoints[0].get("attempt"))
     made = connect(rank, endpoints, listener, secret, attempt, deadline, transport)
     made.secret = secret
@@ -171,7 +171,7 @@ def _gather(data: bytes, size: int, device: torch.device, process_group: dist.Pr
     mine = torch.frombuffer(padded, dtype=torch.uint8).to(device)
     everyone = [torch.empty_like(mine) for _ in range(size)]
     dist.all_gather(everyone, mine, group=process_group)
-    return [each.cpu().numpy().tobytes().rstrip(b"\0") for each in everyone]
+    return [part.cpu().numpy().tobytes().rstrip(b"\0") for part in everyone]
 
 
 def _call(rank: int, peer: int, secret: bytes, attempt: bytes) -> Steps[int]:
@@ -204,8 +204,8 @@ def _absent(peer: int) -> CommunicationError:
 
 
 def _close(connections: dict[int, socket.socket]) -> None:
-    for each in connections.values():
-        each.close()
+    for connection in connections.values():
+        connection.close()
 
 
 def _enlarge_buffers(connection: socket.socket) -> None:

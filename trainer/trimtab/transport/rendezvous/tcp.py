@@ -125,7 +125,7 @@ def _receive_all(
         raise CommunicationError(0, f"cannot listen at {host}:{port}: {error.strerror}") from error
     with listener, contextlib.ExitStack() as connections:
         with HandshakeServer(listener, lambda: _welcome(secret)) as server:
-            while missing := [each for each in range(num_ranks) if each not in endpoints]:
+            while missing := [peer for peer in range(num_ranks) if peer not in endpoints]:
                 say(missing)
                 come = server.next(until)
                 if come is None:

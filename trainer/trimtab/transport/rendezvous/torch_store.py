@@ -106,19 +106,19 @@ def _answer_all(
     told: list[int] = []
     tell_at = time.monotonic() + _QUIET_SECONDS
     while True:
-        here = {each: _Left.read(value, each) for each, value in _read(store, "endpoint", ranks).items()}
+        here = {peer: _Left.read(value, peer) for peer, value in _read(store, "endpoint", ranks).items()}
         if len(here) == num_ranks and here != answered:
             answered = here
             answer = {
-                "endpoints": [here[each].endpoint for each in ranks],
-                "tokens": [here[each].token for each in ranks],
+                "endpoints": [here[peer].endpoint for peer in ranks],
+                "tokens": [here[peer].token for peer in ranks],
                 "public": pair.public.hex(),
-                "sealed": [pair.seal(secret, here[each].public, each).hex() for each in ranks],
+                "sealed": [pair.seal(secret, here[peer].public, peer).hex() for peer in ranks],
                 "attempt": os.urandom(16).hex(),
                 "final": False,
             }
             _write(store, _key("answer", 0), answer)
-        missing = [each for each in ranks if each not in here]
+        missing = [peer for peer in ranks if peer not in here]
         if answered:
             missing = _unconfirmed(store, num_ranks, answer["attempt"])
         if answered and not missing:
@@ -148,7 +148,7 @@ def _ask_first(store: Store, rank: int, num_ranks: int, endpoint: Endpoint, unti
                 attempt = answer.attempt
                 _write(store, _key("confirmed", rank), attempt)
         if time.monotonic() > until:
-            absent = [each for each in range(num_ranks) if not store.check([_key("endpoint", each)])]
+            absent = [peer for peer in range(num_ranks) if not store.check([_key("endpoint", peer)])]
             raise _MissingError(absent or (_unconfirmed(store, num_ranks, attempt) if attempt else [0]))
         time.sleep(_LOOK_SECONDS)
 
@@ -156,9 +156,9 @@ def _ask_first(store: Store, rank: int, num_ranks: int, endpoint: Endpoint, unti
 def _unconfirmed(store: Store, num_ranks: int, attempt: str) -> list[int]:
     """Return the ranks that have not answered rank 0 in this attempt."""
     confirmed = _read(store, "confirmed", range(1, num_ranks))
-    for each, value in confirmed.items():
-        checked_attempt(value, each)
-    return [each for each in range(1, num_ranks) if confirmed.get(each) != attempt]
+    for peer, value in confirmed.items():
+        checked_attempt(value, peer)
+    return [peer for peer in range(1, num_ranks) if confirmed.get(peer) != attempt]
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class _Answer:
             raise malformed(0, "no answer to where the ranks meet")
         if tokens[rank : rank + 1] != [token]:
             return None
-        if not all(isinstance(each, list) and len(each) == num_ranks for each in (tokens, endpoints, sealed)):
+        if not all(isinstance(field, list) and len(field) == num_ranks for field in (tokens, endpoints, sealed)):
             raise malformed(0, f"no answer to {num_ranks} ranks to where they meet")
         for endpoint in endpoints:
             check_endpoint(endpoint, 0)
@@ -224,8 +224,8 @@ def _from_hex(digits: Any, sender: int) -> bytes:
 
 def _read(store: Store, kind: str, ranks: Iterable[int]) -> dict[int, Any]:
     """Return the ranks' messages of this kind, of any attempt; may raise `CommunicationError`."""
-    here = [each for each in ranks if store.check([_key(kind, each)])]
-    return {each: _parsed(store.get(_key(kind, each)), each) for each in here}
+    here = [rank for rank in ranks if store.check([_key(kind, rank)])]
+    return {rank: _parsed(store.get(_key(kind, rank)), rank) for rank in here}
 
 
 def _parsed(text: bytes, sender: int) -> Any:
