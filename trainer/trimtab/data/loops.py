@@ -71,9 +71,9 @@ class Loops:
         self._begun_since_step: Counter[str] = Counter()
         self.epochs = Epochs()
         self.has_evaluated_share = False
-        """Whether the last loop gave a share of the data to no training, and ranks have not added anything up since."""
+        """True if the last loop gave a share of the data to no training, and ranks have added nothing up since."""
         self._resumed: Position | None = None
-        """Where the next loop goes on."""
+        """The position at which the next loop goes on."""
         self._unseen: Replay | None = None
         """Stands for a loop that draws its batches by itself and calls `trials`."""
 

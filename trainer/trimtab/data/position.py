@@ -22,7 +22,7 @@ class Position:
     batches: int = 0
     """Batches that the next loop has trained on already."""
     of_batches: int | None = None
-    """How many that loop has; None where its loader cannot say."""
+    """Number of that loop's batches; None where its loader cannot say."""
 
     def to_state(self) -> dict[str, Any]:
         """Return plain numbers."""

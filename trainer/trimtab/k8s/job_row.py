@@ -24,15 +24,15 @@ class JobRow:
     plan: str | None
     gain: float | None
     progress_at: float | None
-    """When training last got a step further: seconds since 1970."""
+    """Time of the last step of training, in seconds since 1970."""
     message: str
     """The operator's: why it waits, or which rank the others wait for."""
     plan_reason: str | None = None
-    """Why this plan, and since which step."""
+    """The reason for this plan, and its first step."""
     network: str | None = None
     """Its slowest link."""
     workers: str | None = None
-    """How many are ready, and how often and why all were restarted."""
+    """Number of workers that are ready, and how often and why all were restarted."""
 
     @classmethod
     def of(cls, job: Mapping[str, Any]) -> JobRow:

@@ -36,7 +36,7 @@ class Scale:
     high: float
     log: bool = False
     marks: tuple[float, ...] = ()
-    """Where ticks stand; empty: at round values."""
+    """Positions of the ticks; empty: round values."""
 
     def __call__(self, value: float) -> float:
         """Return the position of a value; outside the bounds it stays at the edge."""

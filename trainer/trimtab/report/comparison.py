@@ -28,16 +28,16 @@ class Comparison:
     """The runs that a report shows: those of a comparison, the one of a run directory, or several of these."""
 
     directory: Path
-    """Where its files go."""
+    """The folder of its files."""
     runs: list[Run]
     """One for each plan, in the order asked for; where a plan ran several times, its median run."""
     target: Target | None
     command: list[str]
     """The command line that made them; empty for a single run."""
     times: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
-    """By plan name, seconds to the target of each of its runs, in order; empty where each plan ran once."""
+    """Seconds to the target of each plan's runs, in order, by its name; empty where each plan ran once."""
     are_plans: bool = True
-    """Whether runs are named by their plans; else by their directories, and nothing follows from their names."""
+    """True if runs are named by their plans; else by their directories, and nothing follows from their names."""
 
     @property
     def summaries(self) -> dict[str, Summary]:

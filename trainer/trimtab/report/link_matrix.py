@@ -9,7 +9,7 @@ from trimtab_api.units import format_bandwidth, format_duration
 
 from trimtab.run_files.reader import Run
 
-#: By how many times the slowest link must differ from the fastest one to have the strongest colour.
+#: Least ratio of the fastest link to the slowest one from which the slowest has the strongest colour.
 LEAST_SPREAD = 2.0
 
 

@@ -18,7 +18,7 @@ from trimtab.evaluation.judge.simulated_cluster import SimulatedCluster
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import ModuleTimes, Profile
 
-#: Of computing, as layers of most models have it.
+#: The forward pass's share of computing, as layers of most models have it.
 _FORWARD = 1 / 3
 
 

@@ -30,7 +30,7 @@ Losses = tuple[tuple[int, float], ...]
 
 #: Parts into which a training is cut, of as many of dense's steps each.
 NUM_STAGES = 4
-#: Of a stage that a run did not finish, below which nothing is read off it.
+#: Share of a stage that a run must finish for its losses to be read off it.
 _SHARE_THAT_TELLS = 0.1
 RATIOS = (0.1, 0.01, 0.001)
 LOCAL_STEPS = (1, 4, 16)
@@ -45,7 +45,7 @@ PLANS = (
         for sent in ("dense-ring", *(f"{ratio:g}/all-gather" for ratio in RATIOS_OF_UPDATES))
     ),
 )
-"""What is recorded of each workload."""
+"""The plans that are recorded of each workload."""
 _FUSION = FusionPlan(planner="single")
 _MILLION = 1_000_000
 
@@ -57,7 +57,7 @@ class Recorded:
     target_loss: float
     num_elements: int
     compute_seconds: float
-    """Of a step, on the machine and at the load where it was recorded."""
+    """Seconds of a step, on the machine and at the load where it was recorded."""
     curves: dict[Plan, Losses]
 
     @property

@@ -19,7 +19,7 @@ class Measured:
     """The times of one cell's real runs."""
 
     arrivals: dict[str, list[Arrival]] = field(default_factory=dict)
-    """Of each run, by plan. Empty where none ran."""
+    """Arrival of each run, by plan; empty where none ran."""
 
     @property
     def medians(self) -> dict[str, float]:

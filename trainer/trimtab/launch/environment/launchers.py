@@ -42,7 +42,7 @@ class _Launcher:
     size: str
     local_rank: str
     of_job: tuple[str, ...] = ()
-    """What tells one job of this launcher from another, equal in all processes of the job."""
+    """Variables that tell one job of this launcher from another, equal in all processes of the job."""
 
 
 #: The innermost first: torchrun may be started by srun or mpirun, whose ranks are then its agents, and mpirun starts

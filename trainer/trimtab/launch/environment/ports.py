@@ -13,7 +13,7 @@ from trimtab_api.errors import UserError
 _FIRST_PORT, _LAST_PORT = 10000, 65535
 #: The first port that kernels usually give to outgoing connections.
 _USUAL_FIRST_EPHEMERAL = 32768
-#: Where the kernel leaves fewer ports than this, all of `_FIRST_PORT` to `_LAST_PORT` are used.
+#: If the kernel leaves fewer ports than this, all of `_FIRST_PORT` to `_LAST_PORT` are used.
 _MIN_PORTS = 1000
 
 

@@ -31,7 +31,7 @@ class HostEndpoint:
     host: str
     """Tells hosts apart: a machine, or a container or namespace with a network of its own."""
     address: str
-    """By which other hosts reach it."""
+    """The address at which other hosts reach it."""
     interface: str
     """The network device with that address."""
     port: int
@@ -86,13 +86,13 @@ class Layout:
     hosts: tuple[HostEndpoint, ...]
     """One each, in the order of their first ranks: the job's workers. The endpoint is that of the host's first rank."""
     worker: int
-    """This rank's."""
+    """Number of this rank's worker."""
     is_first: bool
-    """Whether this rank is its host's first, which starts the host's monitor."""
+    """True if this rank is its host's first, which starts the host's monitor."""
     local_rank: int
     """Place among the ranks of its host."""
     ranks: tuple[tuple[int, ...], ...]
-    """Of each host, in order."""
+    """Ranks of each host, in order."""
 
 
 def layout(endpoints: Sequence[HostEndpoint], rank: int) -> Layout:

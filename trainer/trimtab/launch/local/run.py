@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: Seconds between looks at the processes: the order in which they end is known this well.
 POLL_SECONDS = 0.01
-#: Where a local run's metrics are served: this machine alone reads them.
+#: The address of a local run's metrics: this machine alone reads them.
 METRICS_HOST = "127.0.0.1"
 #: Seconds between calls of the observer.
 OBSERVE_SECONDS = 0.5

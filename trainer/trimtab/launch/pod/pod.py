@@ -18,7 +18,7 @@ _REMEDY = "is not set; this command is the entry of a pod that the operator make
 
 #: Seconds of a pod's grace that are kept back for the worker itself, and the most that it may be of a short one.
 _FAREWELL_SECONDS, _FAREWELL_SHARE = 5.0, 0.2
-#: What a suffix of a CPU quantity multiplies it by.
+#: Factors of the suffixes of a CPU quantity.
 _CPU_UNITS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3}
 
 

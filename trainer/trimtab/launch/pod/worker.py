@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from trimtab_api.trainingjob import TrainingJob
 
-#: Where this worker's own monitor and, on worker 0, the status server are reached from inside the pod.
+#: Addresses, inside the pod, of this worker's own monitor and, on worker 0, of the status server.
 MONITOR_ADDRESS = f"localhost:{MONITOR_PORT}"
 STATUS_ADDRESS = f"localhost:{TRAINER_STATUS_PORT}"
 #: Seconds to wait for the monitor of this pod, which was started before.
@@ -54,7 +54,7 @@ POLL_SECONDS = 0.1
 GRACE_SECONDS = 25.0
 #: Seconds to wait for the last lines that the ranks printed.
 DRAIN_SECONDS = 1.0
-#: What began all attempts in a pod's run directory, which belongs to one job.
+#: The launcher of all attempts in a pod's run directory, which belongs to one job.
 _ITS_JOB = "its job"
 #: Exit code of a worker that was told to end: that of a process which SIGTERM killed.
 INTERRUPTED = 143

@@ -80,7 +80,7 @@ class Exit:
     code: int
     """Exit code; negative: the signal that killed it."""
     remark: str = ""
-    """What else is to be said of how it ended."""
+    """A remark on how it ended."""
 
     @property
     def how(self) -> str:

@@ -36,7 +36,7 @@ class _Note:
     is_urgent = False
 
 
-#: Of the `interruptible` that is entered; None outside.
+#: The note of the `interruptible` that is entered; None outside.
 _note: _Note | None = None
 
 

@@ -36,7 +36,7 @@ class Ending:
     """The end of an attempt."""
 
     state: str
-    """As in `trimtab.run_files.result.RunResult`."""
+    """A state of `trimtab.run_files.result.RunResult`."""
     message: str = ""
     failed: tuple[Exit, ...] = ()
     """The processes that failed, where all ranks may be restarted for it; `describe_failure` makes the message."""

@@ -34,7 +34,7 @@ class Process:
     argv: Sequence[str]
     environment: Mapping[str, str]
     directory: Path | None = None
-    """Where it runs; None: where the launcher does."""
+    """The working directory; None: the launcher's."""
 
 
 def rank_environment(
