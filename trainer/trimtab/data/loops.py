@@ -99,12 +99,12 @@ class Loops:
         return Batches(begin, num_batches, loader)
 
     def _num_resumed(self, share: ShardedLoader) -> int:
-        """Batches that an earlier run has trained on, if ``share`` is what the next loop is over."""
+        """Return the batches that an earlier run has trained on, if ``share`` is what the next loop is over."""
         before = self._resumed
         return before.batches if before is not None and share.num_batches == before.of_batches else 0
 
     def _num_trained(self, share: ShardedLoader) -> int:
-        """Batches of the loop that begins that an earlier run has trained on."""
+        """Return the batches of the loop that begins that an earlier run has trained on."""
         num_resumed, before, self._resumed = self._num_resumed(share), self._resumed, None
         if num_resumed:
             self._say(f"resuming: this loop goes on after {num_resumed} batches, which are drawn and left out")

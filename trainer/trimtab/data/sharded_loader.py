@@ -75,9 +75,18 @@ class ShardedLoader:
         sharded: bool = False,
         numbers: EpochNumbers | None = None,
     ) -> None:
-        """``sharded``: the user says that ``loader`` holds this rank's batches alone. ``numbers``: of other epochs.
+        """See ``loader`` from one rank.
 
-        Raises `UserError` for a sampler that cannot be shared out, and for one that shares out among other ranks.
+        Args:
+            loader: Its batches are shared.
+            rank: The rank whose share this is.
+            num_ranks: Number of ranks that share it.
+            seed: The seed by which all ranks draw alike.
+            sharded: Whether the user says that ``loader`` holds this rank's batches alone.
+            numbers: The numbers of epochs that were told before.
+
+        Raises:
+            UserError: The sampler cannot be shared out, or shares out among other ranks.
         """
         self._rank, self._num_ranks, self._seed = rank, num_ranks, seed
         self._loader, self._numbers = loader, numbers or EpochNumbers()

@@ -33,7 +33,7 @@ class EveryNthSampler(Sampler[Any]):
     """
 
     def __init__(self, source: Any, loader: Any, rank: int, num_ranks: int, seed: int, numbers: EpochNumbers) -> None:
-        """``source`` is the sampler that ``loader`` draws by. Raises `UserError` where it has no length."""
+        """Draw by ``source``, the sampler of ``loader``. Raise `UserError` where it has no length."""
         try:
             len(source)
         except TypeError:
@@ -209,7 +209,7 @@ def left_out_of_last_batches(num_samples: int, num_batches: int, batch_size: int
 
 
 def length_of(loader: Any) -> int | None:
-    """``len`` of anything; None where it has none."""
+    """Return ``len`` of anything; None where it has none."""
     try:
         return len(loader)
     except TypeError:

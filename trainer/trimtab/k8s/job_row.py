@@ -55,7 +55,7 @@ class JobRow:
         )
 
     def since_progress(self, now: float) -> float | None:
-        """Seconds since training last got a step further; None where it does not train."""
+        """Return the seconds since training last got a step further; None where it does not train."""
         if self.progress_at is None or self.state in ("Succeeded", "Failed", "Suspended"):
             return None
         return max(0.0, now - self.progress_at)

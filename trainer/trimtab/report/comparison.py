@@ -123,7 +123,7 @@ def read_comparison(directory: Path) -> Comparison:
 
 
 def side_by_side(directories: Sequence[Path], out: Path) -> Comparison:
-    """Finished runs from directories of their own, whose report goes to ``out``.
+    """Read finished runs from directories of their own, whose report goes to ``out``.
 
     They are named by their plans where no plan comes twice, else by their directories. The target is theirs where they
     share it. Raises `UserError` where one of them is no finished run, or comes twice.
@@ -147,7 +147,7 @@ def side_by_side(directories: Sequence[Path], out: Path) -> Comparison:
 
 
 def _asked_for(data: dict[str, Any]) -> tuple[list[str], Target | None, list[str], int]:
-    """Plans, target, command line and the number of runs of each plan, as `write_comparison` wrote them."""
+    """Read plans, target, command line and the number of runs of each plan, as `write_comparison` wrote them."""
     target = None
     if data["target"] is not None:
         asked = mapping(data, "target")

@@ -37,7 +37,7 @@ ERROR_MARKS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 
 
 def training_figure(comparison: Comparison) -> str:
-    """Accuracy (with the target) and loss of every run over time."""
+    """Draw accuracy (with the target) and loss of every run over time."""
     runs = comparison.runs
     time = Scale(0.0, max(run.seconds for run in runs) or 1.0)
     accuracies = {run.name: accuracy_points(run) for run in runs}

@@ -14,7 +14,7 @@ LEAST_SPREAD = 2.0
 
 
 def link_matrices(run: Run) -> str:
-    """Both heat maps; empty where the run was of one worker, or of a version that kept no links."""
+    """Draw both heat maps; empty where the run was of one worker, or of a version that kept no links."""
     bandwidths = {(link.source, link.target): link.bandwidth for link in run.links if link.bandwidth}
     latencies = {(link.source, link.target): link.latency for link in run.links if link.latency}
     stale_bandwidths = {(link.source, link.target) for link in run.links if link.bandwidth_stale}

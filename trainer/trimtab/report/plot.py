@@ -101,5 +101,5 @@ def _listed(together: Sequence[str]) -> str:
 
 
 def _width(text: str) -> float:
-    """Pixels that a label takes, with a little room."""
+    """Return the pixels that a label takes, with a little room."""
     return 7.0 * len(text) + 4

@@ -183,7 +183,7 @@ def _traced(line: dict[str, Any]) -> TracedStep:
 
 
 def _joined(bars: Sequence[Bar], near: float) -> tuple[Bar, ...]:
-    """Bars of a row and colour that follow each other closely as one: a step has a span for each tensor."""
+    """Join bars of a row and colour that follow each other closely: a step has a span for each tensor."""
     made: list[Bar] = []
     for bar in sorted(bars, key=lambda bar: (bar.row, bar.begin)):
         last = made[-1] if made else None

@@ -142,7 +142,7 @@ def network_problem(notes: Sequence[NetworkNote]) -> str:
 
 
 def trial_seconds(steps: list[Step]) -> float:
-    """Seconds of each series of trials, from the end of the training step before it to the end of its last step."""
+    """Return the seconds of each series of trials, from the end of the step before it to its last step's end."""
     total = 0.0
     previous: Step | None = None
     for step in steps:

@@ -106,11 +106,11 @@ class RunDirectory:
         return self.path / "attempts"
 
     def unfinished(self, name: str) -> Path:
-        """There while the rank called ``name`` trains, and after it where it has not come to its end."""
+        """Return the mark that is there while the rank ``name`` trains, and after it where it did not end well."""
         return self.path / "unfinished" / name
 
     def before_first_step(self, name: str) -> Path:
-        """There from when the rank called ``name`` is started until its first step."""
+        """Return the mark that is there from when the rank called ``name`` is started until its first step."""
         return self.path / "before-first-step" / name
 
     def expect_first_step(self, name: str) -> None:

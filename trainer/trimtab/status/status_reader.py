@@ -35,7 +35,7 @@ class StatusReader:
     def __init__(
         self, directory: RunDirectory, job: TrainingJob, network: Callable[[], NetworkView] = lambda: NOTHING_KNOWN
     ) -> None:
-        """``network`` returns the network as the monitor sees it now."""
+        """Read nothing yet; ``network`` returns the network as the monitor sees it now."""
         self._directory = directory
         self._job = job
         self._network = network

@@ -157,7 +157,7 @@ def _run_grid(args: argparse.Namespace) -> int:
 
 
 def _run_exchanges(args: argparse.Namespace) -> int:
-    """Whole exchanges, after calibration on other networks; one object a network and scheme."""
+    """Measure whole exchanges, after calibration on other networks; one object a network and scheme."""
     model = Overheads()
     networks = [(EXCHANGE_HOSTS, *network) for network in (*EXCHANGE_CALIBRATION, *EXCHANGE_NETWORKS)]
     times = _measure(args, networks, [(EXCHANGE_RATIO,)] * len(networks), EXCHANGE_COLLECTIVES)

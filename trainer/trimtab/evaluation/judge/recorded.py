@@ -76,7 +76,7 @@ class Recorded:
         return is_like_recorded and plan.wire == self._dense_plan.wire and plan.local_steps <= self.most_local_steps
 
     def pace(self, plan: Plan, progress: float) -> float:
-        """Dense's steps that a step is worth under a plan that is known, after ``progress`` of dense's steps."""
+        """Return the dense steps that a step is worth under a known plan, after ``progress`` of dense's steps."""
         stage = min(bisect_right(self._levels_at, progress), NUM_STAGES) - 1
         if not plan.local_steps:
             return self._of(self._rows[0], plan.ratio, stage)
@@ -84,7 +84,7 @@ class Recorded:
         return _interpolated(by_steps, plan.local_steps)
 
     def loss(self, progress: float) -> float:
-        """Dense's held-out loss after so many of its steps, least so far; after the last recorded, that."""
+        """Return dense's held-out loss after so many of its steps, least so far; after the last recorded, that."""
         best = _running_least(self._dense)
         (step, loss), (until, then) = next((ends for ends in pairwise(best) if progress <= ends[1][0]), (best[-1],) * 2)
         share = (progress - step) / (until - step) if until > step else 1.0

@@ -129,7 +129,7 @@ def _that_say(environ: Mapping[str, str]) -> list[_Launcher]:
 
 
 def rendezvous_endpoint(environ: Mapping[str, str], ranks: Ranks) -> tuple[str, int]:
-    """Address and port at which the ranks meet rank 0: MASTER_ADDR and MASTER_PORT, or what the launcher tells.
+    """Return where the ranks meet rank 0: MASTER_ADDR and MASTER_PORT, or what the launcher tells.
 
     Raises `UserError` where neither says it.
     """

@@ -168,7 +168,7 @@ class _Host:
         return JobConnection(self._group, self._job, recorder, monitor, link_slowness, certificates, leave)
 
     def _keep_run(self) -> ScriptEnding | None:
-        """Rank 0 takes the run's directory; all hear whether it could."""
+        """Take the run's directory on rank 0; all hear whether it could."""
         script, mistake = None, None
         if self._is_main:
             try:
@@ -182,7 +182,7 @@ class _Host:
         return script
 
     def _certificates(self) -> Certificates | None:
-        """Issued for this run by rank 0 where monitors would else speak plain text between machines."""
+        """Have rank 0 issue certificates for this run where monitors would else speak plain text between machines."""
         addresses = [each.address for each in self._hosts.hosts]
         if len(addresses) == 1 or TLS_VARIABLE in os.environ or all(map(is_of_this_machine, addresses)):
             return None

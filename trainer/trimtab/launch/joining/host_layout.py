@@ -116,7 +116,7 @@ def workers(num_ranks: int, on_each: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _device_with(address: str) -> str:
-    """Name of the network device that has the address."""
+    """Return the name of the network device that has the address."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(each.family in (socket.AF_INET, socket.AF_INET6) and each.address == address for each in addresses):
             return name

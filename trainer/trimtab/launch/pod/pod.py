@@ -64,7 +64,7 @@ class Pod:
 
 
 def grace_seconds(job: TrainingJob) -> float:
-    """Seconds that the ranks have to end once their pod is told to, such as to save a checkpoint.
+    """Return the seconds that ranks have to end once their pod is told to, such as to save a checkpoint.
 
     That is the pod's terminationGracePeriodSeconds, less what the worker needs to say how it ended.
     """
@@ -97,7 +97,7 @@ def _cpus_of(resources: Mapping[str, Any], kind: str) -> str | int | float | Non
 
 
 def _cores(quantity: str) -> float:
-    """Kubernetes' CPU quantity: ``2``, ``1.5``, ``500m``, ``500000u``."""
+    """Parse Kubernetes' CPU quantity: ``2``, ``1.5``, ``500m``, ``500000u``."""
     number = quantity.rstrip("".join(_CPU_UNITS))
     return float(number) * _CPU_UNITS.get(quantity[len(number) :], 1.0)
 

@@ -165,7 +165,7 @@ class Worker:
         return wait_for_peer(host, port, self._certificates, deadline, lambda line: print(f"trimtab: {line}"))
 
     def _wait_for_master(self) -> str:
-        """Address of worker 0's pod of this very attempt: its status server is started before anything else.
+        """Return the address of worker 0's pod of this very attempt: its status server starts before anything else.
 
         Its pod may have to wait for hours until a node is free. That is no failure, and the status of the job says it:
         so there is no deadline. If worker 0 fails, the attempt ends, and this pod with it.

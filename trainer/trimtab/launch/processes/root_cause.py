@@ -30,7 +30,7 @@ def await_root_cause(
     pause: Callable[[], object],
     has_failed: Callable[[Exit], bool],
 ) -> list[Exit]:
-    """``failed``, and what fails within `ROOT_CAUSE_SECONDS` more, as long as every process in it only lost another.
+    """Return ``failed``, and what fails within `ROOT_CAUSE_SECONDS` more, as long as each only lost another.
 
     ``pause`` waits between two looks at the children.
     """

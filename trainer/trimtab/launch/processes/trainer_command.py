@@ -234,7 +234,7 @@ _REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """``$(NAME)`` becomes the variable's value and ``$$`` a dollar; references to unknown names are left unchanged."""
+    """Replace ``$(NAME)`` by the variable's value and ``$$`` by a dollar; unknown names are left unchanged."""
 
     def replace(found: re.Match[str]) -> str:
         return "$" if found[1] else variables.get(found[2], found[0])
