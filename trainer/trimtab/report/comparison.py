@@ -126,7 +126,10 @@ def side_by_side(directories: Sequence[Path], out: Path) -> Comparison:
     """Read finished runs from directories of their own, whose report goes to ``out``.
 
     They are named by their plans where no plan comes twice, else by their directories. The target is theirs where they
-    share it. Raises `UserError` where one of them is no finished run, or comes twice.
+    share it.
+
+    Raises:
+        UserError: One of them is no finished run, or comes twice.
     """
     for directory in directories:
         _expect_directory(directory)

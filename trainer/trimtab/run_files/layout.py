@@ -153,7 +153,8 @@ class RunDirectory:
     def write_job(self, job: TrainingJob) -> None:
         """Write down the resolved job, for this user alone: its commands may hold what is not for others.
 
-        Raises `UserError` where the directory cannot be written.
+        Raises:
+            UserError: The directory cannot be written.
         """
         try:
             _write_json(self.job, resolved(job), mode=0o600)
@@ -185,7 +186,8 @@ class RunDirectory:
     def prepare(self) -> None:
         """Make the directory, and remove what an earlier run left there; nothing else in it is touched.
 
-        Raises `UserError` where it cannot be made or written.
+        Raises:
+            UserError: It cannot be made or written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)

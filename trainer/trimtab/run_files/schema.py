@@ -16,7 +16,7 @@ OF_EVERY_EVALUATION = frozenset({"event", "step", "time"})
 ALONE = "no exchange"
 
 Trigger = Literal["warm-up", "network", "gain", "trials", "measured", "guard", "profile", "progress", "experiment"]
-"""What a decision followed: the warm-up has ended; the network or the gain has changed; trials have run; the last
+"""The cause of a decision: the warm-up has ended; the network or the gain has changed; trials have run; the last
 change made steps longer instead of shorter; a guard's hold has ended; the first profile has come, where there are
 buffers or schedules to choose; the job's own loss has shown that steps bring more or less than the law of relative
 steps says, or an experiment is over; one begins, to learn what steps of another plan bring."""

@@ -177,7 +177,8 @@ class RunMetrics(Collector):
 def serve(directory: RunDirectory, host: str, port: int) -> HttpServer:
     """Serve the metrics of a run at ``/metrics``, from a thread.
 
-    Raises `UserError` where the port is taken.
+    Raises:
+        UserError: The port is taken.
     """
     registry = CollectorRegistry()
     registry.register(RunMetrics(directory))

@@ -24,8 +24,8 @@ from trimtab.run_files.straggler import straggler_of
 
 #: Step time and gain are taken over this many of the last steps under the plan in force.
 NUM_RECENT = 20
-#: This many decisions are kept. A decision is logged before the first step under its plan, so that the plan in force
-#: may not be the last one decided.
+#: Number of decisions that are kept. A decision is logged before the first step under its plan, so that the plan in
+#: force may not be the last one decided.
 NUM_DECISIONS = 8
 
 

@@ -131,7 +131,8 @@ def _that_say(environ: Mapping[str, str]) -> list[_Launcher]:
 def rendezvous_endpoint(environ: Mapping[str, str], ranks: Ranks) -> tuple[str, int]:
     """Return where the ranks meet rank 0: MASTER_ADDR and MASTER_PORT, or what the launcher tells.
 
-    Raises `UserError` where neither says it.
+    Raises:
+        UserError: Neither says it.
     """
     launcher = next(each for each in _LAUNCHERS if each.name == ranks.launcher)
     port = _number(environ, "MASTER_PORT")

@@ -54,8 +54,9 @@ _JOB: Read[dict[str, Any] | None] = json_of(dict[str, Any] | None)
 def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> JobConnection:
     """Meet all ranks, and start what the job needs beside them.
 
-    Raises `UserError` on every rank where one rank's job cannot be read, or ranks read different ones, and
-    `CommunicationError`.
+    Raises:
+        UserError: On every rank, where one rank's job cannot be read, or ranks read different ones.
+        CommunicationError: The ranks do not meet.
     """
     job, mistake = _load(configuration)
     timeout = DEFAULT_DEADLINE if job is None else job.spec.communication.timeout

@@ -54,8 +54,8 @@ class RunRequest:
     max_restarts: int = 0
     """Restarts of all ranks after which a failure is final."""
     metrics_port: int | None = None
-    """Where its metrics are served on this machine; those of worker w's monitor are served w + 1 ports above, at its
-    host's address. None: nowhere.
+    """Port of its metrics on this machine; those of worker w's monitor are w + 1 ports above, at its host's address.
+    None: they are served nowhere.
     """
 
 

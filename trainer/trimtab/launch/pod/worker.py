@@ -67,9 +67,12 @@ _FURTHER_FOLDERS = (None, "/dev/shm")  # noqa: S108  # a directory of its own is
 
 
 def run_worker(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Run ``argv`` once a rank to the end; returns the exit code of the rank that failed first, or 0.
+    """Run ``argv`` once a rank to the end; return the exit code of the rank that failed first, or 0.
 
-    Leaves the cause of a failure as the container's termination message. Raises `UserError` where nothing could start.
+    The cause of a failure becomes the container's termination message.
+
+    Raises:
+        UserError: Nothing could start.
     """
     message_path = termination_message.DEFAULT_PATH
     try:

@@ -98,9 +98,15 @@ class Supervisor:
     def wait(self, check: Callable[[Sequence[Exit]], Ending | None]) -> Ending:
         """Wait until all ranks have succeeded, a process has failed, or ``check`` ends the attempt.
 
-        ``check`` is called at every look with the processes that ended since the last; what it returns comes before
-        their own failures. A monitor that ends is started again, after a pause that grows. It has failed only if it
-        names a mistake of the user's before the first step. Raises `Interrupted`.
+        A monitor that ends is started again, after a pause that grows. It has failed only if it names a mistake of the
+        user's before the first step.
+
+        Args:
+            check: Called at every look with the processes that ended since the last; what it returns comes before
+                their own failures.
+
+        Raises:
+            Interrupted: A signal came.
         """
         while any(map(is_rank, self.children.running)):
             self._pause()
