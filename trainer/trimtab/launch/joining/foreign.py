@@ -105,10 +105,10 @@ def _agree_on_job(group: Group, job: TrainingJob | None, mistake: UserError | No
     """Raise this rank's mistake, or the first of another's, or where ranks have read different jobs."""
     raise_together(group, mistake, "cannot join", field="job")
     read = gather_json(group, job and _what_counts(job), _JOB)
-    for rank, each in enumerate(read):
-        if each != read[0]:
+    for rank, other in enumerate(read):
+        if other != read[0]:
             raise UserError(
-                f"rank {rank} has read another job than rank 0 ({_difference(read[0], each)}); give all ranks the same"
+                f"rank {rank} has read another job than rank 0 ({_difference(read[0], other)}); give all ranks the same"
                 " file and arguments",
                 field="job",
             )
@@ -184,7 +184,7 @@ class _Host:
 
     def _certificates(self) -> Certificates | None:
         """Have rank 0 issue certificates for this run where monitors would else speak plain text between machines."""
-        addresses = [each.address for each in self._hosts.hosts]
+        addresses = [endpoint.address for endpoint in self._hosts.hosts]
         if len(addresses) == 1 or TLS_VARIABLE in os.environ or all(map(is_of_this_machine, addresses)):
             return None
         return certificates_by_secret(self._group, self._job.metadata.name, addresses)
@@ -211,13 +211,13 @@ class _Host:
 
 def _why_not_measured(hosts: Sequence[HostEndpoint], probe: str) -> str:
     """Return why no monitors are started, and what to do about it; empty where they are."""
-    lacking = [each.address for each in hosts if not each.has_iperf3]
+    lacking = [host.address for host in hosts if not host.has_iperf3]
     if lacking and probe == "iperf3":
         return (
             f"iperf3 is not installed on {', '.join(lacking)}; "
             "install it on every host, or set spec.network.probe to auto"
         )
-    if by_ipv6 := [each.address for each in hosts if ":" in each.address]:
+    if by_ipv6 := [host.address for host in hosts if ":" in host.address]:
         return (
             f"monitors speak IPv4 alone, and the ranks meet by IPv6 ({', '.join(by_ipv6)}); "
             "give MASTER_ADDR as an IPv4 address, or name a plan"

@@ -98,8 +98,8 @@ class Layout:
 def layout(endpoints: Sequence[HostEndpoint], rank: int) -> Layout:
     """Work out the job's hosts by every rank's endpoint, in rank order, as seen from ``rank``."""
     ranks_of: dict[str, list[int]] = {}
-    for each, endpoint in enumerate(endpoints):
-        ranks_of.setdefault(endpoint.host, []).append(each)
+    for number, endpoint in enumerate(endpoints):
+        ranks_of.setdefault(endpoint.host, []).append(number)
     names, here = list(ranks_of), ranks_of[endpoints[rank].host]
     return Layout(
         hosts=tuple(endpoints[ranks[0]] for ranks in ranks_of.values()),
@@ -118,6 +118,6 @@ def workers(num_ranks: int, on_each: int) -> tuple[tuple[int, ...], ...]:
 def _device_with(address: str) -> str:
     """Return the name of the network device that has the address."""
     for name, addresses in psutil.net_if_addrs().items():
-        if any(each.family in (socket.AF_INET, socket.AF_INET6) and each.address == address for each in addresses):
+        if any(entry.family in (socket.AF_INET, socket.AF_INET6) and entry.address == address for entry in addresses):
             return name
     return "lo"

@@ -193,7 +193,7 @@ class Watch:
 
     def check(self, ended: Sequence[Exit]) -> Ending | None:
         """Return the attempt's end, unless the processes in ``ended`` tell it themselves; called at every look."""
-        if any(is_monitor(each.name) or has_failed(each) for each in ended):
+        if any(is_monitor(process.name) or has_failed(process) for process in ended):
             # A network that ends takes the processes on it along: it is the cause.
             if (failure := self._network_failure()) is not None:
                 return failure

@@ -218,7 +218,7 @@ class Worker:
 
 
 def _say_that_status_ended(ended: Sequence[Exit]) -> None:
-    if any(each.name == STATUS for each in ended):
+    if any(process.name == STATUS for process in ended):
         LOGGER.warning("the status server ended; training goes on, but nobody can follow it")
 
 

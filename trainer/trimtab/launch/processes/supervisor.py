@@ -113,7 +113,7 @@ class Supervisor:
             ended = self.children.collect()
             if (ending := check(ended)) is not None:
                 return ending
-            if failed := [each for each in ended if self._has_failed(each)]:
+            if failed := list(filter(self._has_failed, ended)):
                 all_failed = await_root_cause(failed, self._last_lines, self.children, self._pause, self._has_failed)
                 return Ending("failed", failed=tuple(all_failed))
             self._restart_monitors(ended)
@@ -127,10 +127,10 @@ class Supervisor:
     def _restart_monitors(self, ended: Sequence[Exit]) -> None:
         """Plan restarts of the monitors among those that ended, and start those whose pause is over."""
         now = time.monotonic()
-        for each in ended:
-            if is_monitor(each.name):
-                sentence = self._restarts.ended(each, now)
-                with self._logs.output(each.name) as output:
+        for monitor in ended:
+            if is_monitor(monitor.name):
+                sentence = self._restarts.ended(monitor, now)
+                with self._logs.output(monitor.name) as output:
                     os.write(output, f"{sentence}\n".encode())
         for name in self._restarts.take_due(now):
             self.start(name, self._monitors[name])
