@@ -134,7 +134,7 @@ def _without_parameters(group: dict[str, Any]) -> dict[str, Any]:
 
 @torch.no_grad()
 def _put_back(live: Any, kept: Any) -> Any:
-    """``kept``, in the tensors of ``live`` where these still fit."""
+    """Return ``kept``, in the tensors of ``live`` where these still fit."""
     if isinstance(kept, Tensor):
         if isinstance(live, Tensor) and (live.shape, live.dtype, live.device) == (kept.shape, kept.dtype, kept.device):
             live.copy_(kept)

@@ -17,7 +17,7 @@ from typing import IO, Any, cast
 import torch
 from trimtab_api.errors import UserError
 
-#: Of a file that is being written.
+#: The suffix of a file that is being written.
 PARTIAL = ".partial"
 _MARK = b"\ntrimtab-sha256\n"
 _DIGEST = hashlib.sha256

@@ -124,7 +124,7 @@ def compare(
     in the state ``deadline``, when it has trained ``patience`` times as long as the first plan's last run took to the
     target.
     """
-    from trimtab.launch.local.run import RunRequest, is_done
+    from trimtab.launch.local.run import RunRequest, already_finished
     from trimtab.report.comparison import run_directory, write_comparison
     from trimtab.run_files.result import SUCCESS_STATES
 
@@ -139,7 +139,7 @@ def compare(
     if patience < inf:
         states.append("deadline")
     write_comparison(directory, ["trimtab", *sys.argv[1:]], plans, target, repeat)
-    kept = {request.directory for request in requests if resume and is_done(request, states)}
+    kept = {request.directory for request in requests if resume and already_finished(request, states)}
     return _run_each(requests, kept, target, states, patience)
 
 

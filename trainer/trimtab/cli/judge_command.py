@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Static plans that run for real in each cell, beside dense.
 _NUM_FIRST = 3
-#: How often each runs, and how often under `--quick`.
+#: Runs of each plan, and under `--quick`.
 _TURNS, _QUICK_TURNS = 3, 1
 #: A run that has trained so many times as long as adaptive's last run is given up: its plan is not the best one,
 #: and the far network alone would take a third of the hours to say by how much.

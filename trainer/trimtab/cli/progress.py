@@ -36,9 +36,10 @@ class Progress:
         tail: int | None = None,
         as_json: bool = False,
     ) -> None:
-        """``until`` ends a run that reaches it; ``tail`` is the rank whose script's output is shown as well.
+        """Show nothing yet; ``until`` ends a run that reaches it, ``tail`` is the rank whose script's output is shown.
 
-        ``as_json``: each line is an object, whose ``event`` is ``progress``, ``output`` (of the script) or ``message``.
+        With ``as_json`` each line is an object, whose ``event`` is ``progress``, ``output`` (of the script) or
+        ``message``.
         """
         self._console = console or Console()
         self._as_json = as_json

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Rebuild summary.json and report.html; returns 0."""
+    """Rebuild summary.json and report.html; return 0."""
     first, *others = args.directories
     if others and args.out is None:
         raise UserError("is missing; say where the report of several runs goes", field="--out")

@@ -51,7 +51,7 @@ class Batches(Iterator[Any]):
         return epoch
 
     def __len__(self) -> int:
-        """Batches of the epoch on this rank; those of trials are not counted. `TypeError` where it is not known."""
+        """Return the epoch's batches on this rank, without those of trials. Raise `TypeError` where it is not known."""
         num_batches = self._num_batches()
         if num_batches is None:
             raise TypeError(f"object of type {type(self._loader).__name__!r} has no len()")

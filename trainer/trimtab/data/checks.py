@@ -157,7 +157,7 @@ class _News:
 
     looks: list[Look]
     norms: list[float]
-    """Of the first gradients; empty where a loop over `batches` was begun."""
+    """Norms of the first gradients; empty where a loop over `batches` was begun."""
 
 
 _NEWS: Read[_News] = json_of(_News)

@@ -43,7 +43,7 @@ class LoaderCopy:
     def __init__(self, sampler: CountedSampler) -> None:
         self.sampler = sampler
         self.ignores_sampler = False
-        """Whether iterating it turned out not to draw by its sampler."""
+        """True if iterating it turned out not to draw by its sampler."""
         self._copy: Any = None
 
     def follow(self, loader: Any) -> Any:

@@ -71,9 +71,9 @@ class Loops:
         self._begun_since_step: Counter[str] = Counter()
         self.epochs = Epochs()
         self.has_evaluated_share = False
-        """Whether the last loop gave a share of the data to no training, and ranks have not added anything up since."""
+        """True if the last loop gave a share of the data to no training, and ranks have added nothing up since."""
         self._resumed: Position | None = None
-        """Where the next loop goes on."""
+        """The position at which the next loop goes on."""
         self._unseen: Replay | None = None
         """Stands for a loop that draws its batches by itself and calls `trials`."""
 
@@ -99,12 +99,12 @@ class Loops:
         return Batches(begin, num_batches, loader)
 
     def _num_resumed(self, share: ShardedLoader) -> int:
-        """Batches that an earlier run has trained on, if ``share`` is what the next loop is over."""
+        """Return the batches that an earlier run has trained on, if ``share`` is what the next loop is over."""
         before = self._resumed
         return before.batches if before is not None and share.num_batches == before.of_batches else 0
 
     def _num_trained(self, share: ShardedLoader) -> int:
-        """Batches of the loop that begins that an earlier run has trained on."""
+        """Return the batches of the loop that begins that an earlier run has trained on."""
         num_resumed, before, self._resumed = self._num_resumed(share), self._resumed, None
         if num_resumed:
             self._say(f"resuming: this loop goes on after {num_resumed} batches, which are drawn and left out")

@@ -22,7 +22,7 @@ class Position:
     batches: int = 0
     """Batches that the next loop has trained on already."""
     of_batches: int | None = None
-    """How many that loop has; None where its loader cannot say."""
+    """Number of that loop's batches; None where its loader cannot say."""
 
     def to_state(self) -> dict[str, Any]:
         """Return plain numbers."""
@@ -65,7 +65,7 @@ class Epochs:
         self._has_trained = True
 
     def num_over(self, *, in_loop: bool) -> int:
-        """Epochs that are over: the present one too, once it has trained and no loop of it is under way."""
+        """Count the epochs that are over: the present one too, once it has trained and no loop of it is under way."""
         return self._present + (self._has_trained and not in_loop)
 
     def resume(self, num_over: int) -> None:

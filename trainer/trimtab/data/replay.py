@@ -55,9 +55,9 @@ class Replay:
         self.num_since_step = 0
         """Batches given since the loop's last step."""
         self.has_stepped = False
-        """Whether the loop has taken any, and was not idle while another did."""
+        """True if the loop has taken any step, and was not idle while another did."""
         self.is_counted = False
-        """Whether the loop counts as one that has trained."""
+        """True if the loop counts as one that has trained."""
         self.num_a_step = 1
         """Batches that its last step took."""
 

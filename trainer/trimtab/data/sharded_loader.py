@@ -33,7 +33,7 @@ from trimtab.data.sharding import (
     length_of,
 )
 
-#: In place of a batch, at the end of an epoch.
+#: Stands for a batch, at the end of an epoch.
 _END = object()
 
 
@@ -75,24 +75,33 @@ class ShardedLoader:
         sharded: bool = False,
         numbers: EpochNumbers | None = None,
     ) -> None:
-        """``sharded``: the user says that ``loader`` holds this rank's batches alone. ``numbers``: of other epochs.
+        """See ``loader`` from one rank.
 
-        Raises `UserError` for a sampler that cannot be shared out, and for one that shares out among other ranks.
+        Args:
+            loader: Its batches are shared.
+            rank: The rank whose share this is.
+            num_ranks: Number of ranks that share it.
+            seed: The seed by which all ranks draw alike.
+            sharded: Whether the user says that ``loader`` holds this rank's batches alone.
+            numbers: The numbers of epochs that were told before.
+
+        Raises:
+            UserError: The sampler cannot be shared out, or shares out among other ranks.
         """
         self._rank, self._num_ranks, self._seed = rank, num_ranks, seed
         self._loader, self._numbers = loader, numbers or EpochNumbers()
         self._told: list[Any] = []
-        """What may have a `set_epoch` to call: what splits the data, if anything does."""
+        """Objects that may have a `set_epoch` to call: what splits the data, if anything does."""
         self._take_turns = False
         self.is_alike = True
-        """Whether every rank draws the same, of which it takes its share; else each has its own data."""
+        """True if every rank draws the same, of which it takes its share; else each has its own data."""
         self._first_round: str | None = None
         self._num_drawn = 0
         """Batches that ranks have taken turns at in this epoch."""
         self.copy: LoaderCopy | None = None
-        """What is iterated in the loader's place; None where that is the loader."""
+        """The copy that is iterated in the loader's place; None where that is the loader."""
         self.how: str
-        """What is done with the loader, for people; the same on every rank. It may change with the first `epoch`."""
+        """The treatment of the loader, for people; the same on every rank. It may change with the first `epoch`."""
         self._shard(sharded)
 
     def _shard(self, sharded: bool) -> None:

@@ -33,7 +33,7 @@ class EveryNthSampler(Sampler[Any]):
     """
 
     def __init__(self, source: Any, loader: Any, rank: int, num_ranks: int, seed: int, numbers: EpochNumbers) -> None:
-        """``source`` is the sampler that ``loader`` draws by. Raises `UserError` where it has no length."""
+        """Draw by ``source``, the sampler of ``loader``. Raise `UserError` where it has no length."""
         try:
             len(source)
         except TypeError:
@@ -46,7 +46,7 @@ class EveryNthSampler(Sampler[Any]):
         self._source, self._rank, self._num_ranks, self._seed = source, rank, num_ranks, seed
         self._numbers = numbers
         self.of_samples = loader.batch_size is not None and not draws_batches(loader)
-        """Whether it draws samples; else it draws whole batches."""
+        """True if it draws samples; else it draws whole batches."""
         self._fill_up = self.of_samples and not loader.drop_last
         self._epoch = 0
         self.look: str | None = None
@@ -141,7 +141,7 @@ def _generators(source: Any) -> list[torch.Generator]:
     return found
 
 
-#: What keeps the number that ``set_epoch`` was last given: of torch and datasets; of accelerate.
+#: Attributes with the number that ``set_epoch`` was last given: of torch and datasets; of accelerate.
 _KEPT_AS = ("epoch", "iteration")
 
 
@@ -176,7 +176,7 @@ class LeftOut:
     num: int
     of: int
     unit: str
-    """What is counted: samples or batches."""
+    """The unit that is counted: samples or batches."""
     why: str
 
     @property
@@ -209,7 +209,7 @@ def left_out_of_last_batches(num_samples: int, num_batches: int, batch_size: int
 
 
 def length_of(loader: Any) -> int | None:
-    """``len`` of anything; None where it has none."""
+    """Return ``len`` of anything; None where it has none."""
     try:
         return len(loader)
     except TypeError:

@@ -11,7 +11,7 @@ from trimtab.process.messages import LOGGER
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import gather_numbers
 
-#: What a rank answers when all are asked for trials.
+#: A rank's answers when all are asked for trials.
 _CAN_TRY, _TOO_FEW_BATCHES, _CANNOT_REPLAY = range(3)
 #: Steps after which a script that has asked for no batches is taken not to.
 _STEPS_WITHOUT_LOOP = 3
@@ -73,7 +73,7 @@ class TrialScheduler:
         """Steps without any loop."""
         self._never_tries = False
         self._mixes_loops = False
-        """Whether a step was made of the batches of several loops, which could not all be given again."""
+        """True if a step was made of the batches of several loops, which could not all be given again."""
 
     def stepped(self, loops: Sequence[Replay], *, have_begun: bool) -> None:
         """Note a step that was made of the batches which these loops gave since the last; any have begun or not."""

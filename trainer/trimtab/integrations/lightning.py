@@ -38,7 +38,7 @@ class TrimtabCallback(Callback):
         self._close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Training has ended early."""
+        """Close the session: training has ended early."""
         self._close()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -18,7 +18,7 @@ from trimtab.session.attach import attach
 from trimtab.session.script_numbers import is_one_number
 from trimtab.session.session import Session
 
-#: In each checkpoint of the Trainer's.
+#: A folder in each checkpoint of the Trainer's.
 _FOLDER = "trimtab"
 
 

@@ -24,15 +24,15 @@ class JobRow:
     plan: str | None
     gain: float | None
     progress_at: float | None
-    """When training last got a step further: seconds since 1970."""
+    """Time of the last step of training, in seconds since 1970."""
     message: str
     """The operator's: why it waits, or which rank the others wait for."""
     plan_reason: str | None = None
-    """Why this plan, and since which step."""
+    """The reason for this plan, and its first step."""
     network: str | None = None
     """Its slowest link."""
     workers: str | None = None
-    """How many are ready, and how often and why all were restarted."""
+    """Number of workers that are ready, and how often and why all were restarted."""
 
     @classmethod
     def of(cls, job: Mapping[str, Any]) -> JobRow:
@@ -55,7 +55,7 @@ class JobRow:
         )
 
     def since_progress(self, now: float) -> float | None:
-        """Seconds since training last got a step further; None where it does not train."""
+        """Return the seconds since training last got a step further; None where it does not train."""
         if self.progress_at is None or self.state in ("Succeeded", "Failed", "Suspended"):
             return None
         return max(0.0, now - self.progress_at)

@@ -64,13 +64,13 @@ def lines(rows: Sequence[JobRow], now: float) -> list[str]:
 
 
 def most_urgent(rows: Sequence[JobRow], most: int) -> list[JobRow]:
-    """At most ``most`` jobs in their order; those that are over, and then those that come last, are left out."""
+    """Return at most ``most`` jobs in order, without those that are over, then without those that come last."""
     by_urgency = sorted(range(len(rows)), key=lambda index: (rows[index].state in _OVER, index))
     return [rows[index] for index in sorted(by_urgency[:most])]
 
 
 def fitted_widths(table: Sequence[Sequence[str]], width: int) -> dict[str, int]:
-    """Columns of a table (its head apart) that are shown in ``width`` characters, and how wide each is.
+    """Return the columns of a table (its head apart) that fit into ``width`` characters, and each one's width.
 
     Names, plans and messages are cut off where they must be, the longest first; then whole columns go.
     """

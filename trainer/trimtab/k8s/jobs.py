@@ -63,7 +63,7 @@ class Jobs:
         self._lock = threading.Lock()
         self._version = ""
         self.trouble = ""
-        """Why what is shown may be old, in a line; empty while the API server answers."""
+        """The reason why what is shown may be old, in a line; empty while the API server answers."""
         self._stream: watch.Watch | None = None
         self._is_closed = threading.Event()
 

@@ -36,7 +36,7 @@ class Scale:
     high: float
     log: bool = False
     marks: tuple[float, ...] = ()
-    """Where ticks stand; empty: at round values."""
+    """Positions of the ticks; empty: round values."""
 
     def __call__(self, value: float) -> float:
         """Return the position of a value; outside the bounds it stays at the edge."""
@@ -47,7 +47,7 @@ class Scale:
         return min(1.0, max(0.0, share))
 
     def ticks(self, count: int = 5) -> list[float]:
-        """Round values within the bounds, about ``count`` of them."""
+        """Return round values within the bounds, about ``count`` of them."""
         if self.marks:
             return [mark for mark in self.marks if min(self.low, self.high) <= mark <= max(self.low, self.high)]
         if self.log:
@@ -95,11 +95,11 @@ class Panel:
     _last_flag_at: float = -math.inf
 
     def x(self, seconds: float) -> float:
-        """Pixels from the left edge."""
+        """Return pixels from the left edge."""
         return LEFT + self.time(seconds) * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        """Pixels from the panel's top."""
+        """Return pixels from the panel's top."""
         return (1 - self.value(value)) * self.height
 
     def line(self, points: Sequence[Point], style: str, title: str) -> None:
@@ -123,7 +123,7 @@ class Panel:
         ]
 
     def areas(self, begin: float, slices: Sequence[tuple[float, Sequence[float]]], styles: Sequence[str]) -> None:
-        """Values on top of each other, from the panel's bottom: an area in each style.
+        """Draw values on top of each other, from the panel's bottom: an area in each style.
 
         ``slices``: the time at which each ends, where the next begins, and its values.
         """
@@ -219,7 +219,7 @@ class Ribbon:
 
 
 def time_axis(time: Scale, x: Callable[[float], float], height: float) -> list[str]:
-    """Seconds under a panel."""
+    """Draw the seconds under a panel."""
     parts = []
     for tick in time.ticks(10):
         parts.append(f'<line class="grid faint" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="0" y2="{height}"/>')
@@ -241,7 +241,7 @@ class Drawn(Protocol):
 
 
 def figure(panels: Sequence[Drawn], label: str) -> str:
-    """Panels under one another, the last with the time axis."""
+    """Draw panels under one another, the last with the time axis."""
     top = 30
     parts = []
     for index, panel in enumerate(panels):
@@ -257,7 +257,7 @@ def figure(panels: Sequence[Drawn], label: str) -> str:
 
 
 def sliced(points: Sequence[tuple[float, Sequence[float]]], most: int) -> list[tuple[float, list[float]]]:
-    """At most so many slices of time: when each one's last point was, and the means of its values."""
+    """Return at most so many slices of time: when each one's last point was, and the means of its values."""
     return [
         (group[-1][0], [fmean(column) for column in zip(*(each[1] for each in group), strict=True)])
         for group in _slices(points, most)
@@ -265,12 +265,12 @@ def sliced(points: Sequence[tuple[float, Sequence[float]]], most: int) -> list[t
 
 
 def thin_out(points: Sequence[Point]) -> list[Point]:
-    """At most `MAX_POINTS` points: the median of each slice of time."""
+    """Return at most `MAX_POINTS` points: the median of each slice of time."""
     return [(median(p[0] for p in each), median(p[1] for p in each)) for each in _slices(points, MAX_POINTS)]
 
 
 def _slices(points: Sequence[tuple[float, T]], most: int) -> list[list[tuple[float, T]]]:
-    """At most so many groups of points, by their times; each by itself where they are no more than that."""
+    """Group the points by their times, in at most so many groups; each by itself where they are no more than that."""
     if len(points) <= most:
         return [[each] for each in points]
     start, end = points[0][0], points[-1][0]

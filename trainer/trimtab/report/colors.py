@@ -39,7 +39,7 @@ class Style:
     """The look of a run in charts and tables."""
 
     color: str
-    """As CSS has it."""
+    """A colour of CSS."""
     line: str
     """The style of its lines."""
 

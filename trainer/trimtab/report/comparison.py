@@ -28,16 +28,16 @@ class Comparison:
     """The runs that a report shows: those of a comparison, the one of a run directory, or several of these."""
 
     directory: Path
-    """Where its files go."""
+    """The folder of its files."""
     runs: list[Run]
     """One for each plan, in the order asked for; where a plan ran several times, its median run."""
     target: Target | None
     command: list[str]
     """The command line that made them; empty for a single run."""
     times: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
-    """By plan name, seconds to the target of each of its runs, in order; empty where each plan ran once."""
+    """Seconds to the target of each plan's runs, in order, by its name; empty where each plan ran once."""
     are_plans: bool = True
-    """Whether runs are named by their plans; else by their directories, and nothing follows from their names."""
+    """True if runs are named by their plans; else by their directories, and nothing follows from their names."""
 
     @property
     def summaries(self) -> dict[str, Summary]:
@@ -123,10 +123,13 @@ def read_comparison(directory: Path) -> Comparison:
 
 
 def side_by_side(directories: Sequence[Path], out: Path) -> Comparison:
-    """Finished runs from directories of their own, whose report goes to ``out``.
+    """Read finished runs from directories of their own, whose report goes to ``out``.
 
     They are named by their plans where no plan comes twice, else by their directories. The target is theirs where they
-    share it. Raises `UserError` where one of them is no finished run, or comes twice.
+    share it.
+
+    Raises:
+        UserError: One of them is no finished run, or comes twice.
     """
     for directory in directories:
         _expect_directory(directory)
@@ -147,7 +150,7 @@ def side_by_side(directories: Sequence[Path], out: Path) -> Comparison:
 
 
 def _asked_for(data: dict[str, Any]) -> tuple[list[str], Target | None, list[str], int]:
-    """Plans, target, command line and the number of runs of each plan, as `write_comparison` wrote them."""
+    """Read plans, target, command line and the number of runs of each plan, as `write_comparison` wrote them."""
     target = None
     if data["target"] is not None:
         asked = mapping(data, "target")

@@ -17,7 +17,7 @@ MAX_PARETO_POINTS = 12
 
 
 def decisions_table(run: Run) -> tuple[str, str]:
-    """Hint and table of a run's decisions; decisions that kept the plan are folded."""
+    """Return hint and table of a run's decisions; decisions that kept the plan are folded."""
     if not run.decisions:
         return "", ""
     body = _decision_table([decision for decision in run.decisions if decision.changed])
@@ -57,7 +57,7 @@ def _decision(decision: DecisionLine) -> str:
 
 
 def _breakable(text: str) -> str:
-    """Names of plans may be long; they break where an axis ends."""
+    """Let names of plans, which may be long, break where an axis ends."""
     return escape(text).replace("/", "/<wbr>")
 
 
@@ -105,7 +105,7 @@ PREDICTIONS_SIZE = (460, 300)
 
 
 def pareto_figure(decision: DecisionLine) -> str:
-    """Step time across, gain upwards: a dot for each plan of the front, a ringed one for the plan chosen."""
+    """Draw step time across, gain upwards: a dot for each plan of the front, a ringed one for the plan chosen."""
     points = [each for each in decision.pareto if isfinite(each["step_seconds"]) and each["step_seconds"] > 0]
     if len(points) < 2:
         return ""
@@ -118,7 +118,7 @@ def pareto_figure(decision: DecisionLine) -> str:
 
 
 def predictions_figure(run: Run) -> str:
-    """Predicted step time across, measured upwards, a dot for each decision that was measured; on the line: equal."""
+    """Draw predicted step time across, measured upwards, a dot for each measured decision; on the line: equal."""
     points = [
         (decision, decision.predicted_seconds, decision.measured_seconds)
         for decision in run.decisions

@@ -19,7 +19,7 @@ from trimtab.run_files.schema import Step
 LOSS_WINDOW = 20
 #: Name, in the ribbon of plans, of steps that belonged to a trial and were undone.
 TRIALS = "trials"
-#: What a step is made of, as `Step` names it, from the bottom of a chart to its top; and for people.
+#: Parts of a step, as `Step` names them, from the bottom of a chart to its top; and for people.
 PHASES = {
     "forward": "forward",
     "backward": "backward",
@@ -30,14 +30,14 @@ PHASES = {
 #: Slices of time whose mean step is drawn: few enough that a round of local steps, the last of which alone waits for an
 #: exchange, is seldom parted.
 MOST_SLICES = 60
-#: What steps take is drawn up to so many times what nine of ten take at most.
+#: Step times are drawn up to so many times what nine of ten take at most.
 MOST_OVER_USUAL = 4.0
 #: Ticks of the accuracy axis, as error rates (1 - accuracy).
 ERROR_MARKS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 
 
 def training_figure(comparison: Comparison) -> str:
-    """Accuracy (with the target) and loss of every run over time."""
+    """Draw accuracy (with the target) and loss of every run over time."""
     runs = comparison.runs
     time = Scale(0.0, max(run.seconds for run in runs) or 1.0)
     accuracies = {run.name: accuracy_points(run) for run in runs}
@@ -162,7 +162,7 @@ class StepParts:
     """Mean seconds of a training step's parts."""
 
     phases: dict[str, float]
-    """By the names in `PHASES`; they make up the step."""
+    """Seconds by the names in `PHASES`; they make up the step."""
     compress: float
     collective: float
     """Both run beside the step; what backward hides of them costs nothing."""

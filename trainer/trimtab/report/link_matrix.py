@@ -9,12 +9,12 @@ from trimtab_api.units import format_bandwidth, format_duration
 
 from trimtab.run_files.reader import Run
 
-#: By how many times the slowest link must differ from the fastest one to have the strongest colour.
+#: Least ratio of the fastest link to the slowest one from which the slowest has the strongest colour.
 LEAST_SPREAD = 2.0
 
 
 def link_matrices(run: Run) -> str:
-    """Both heat maps; empty where the run was of one worker, or of a version that kept no links."""
+    """Draw both heat maps; empty where the run was of one worker, or of a version that kept no links."""
     bandwidths = {(link.source, link.target): link.bandwidth for link in run.links if link.bandwidth}
     latencies = {(link.source, link.target): link.latency for link in run.links if link.latency}
     stale_bandwidths = {(link.source, link.target) for link in run.links if link.bandwidth_stale}

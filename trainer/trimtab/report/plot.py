@@ -27,7 +27,7 @@ class Plot:
     format_upwards: Callable[[float], str]
     _marks: list[str] = field(default_factory=list)
     _labels: list[tuple[float, float, str]] = field(default_factory=list)
-    """Where each begins, in pixels, and what it says."""
+    """The start of each label, in pixels, and its text."""
 
     def _x(self, value: float) -> float:
         return _LEFT + self.across(value) * (self.size[0] - _LEFT - _EDGE)
@@ -101,5 +101,5 @@ def _listed(together: Sequence[str]) -> str:
 
 
 def _width(text: str) -> float:
-    """Pixels that a label takes, with a little room."""
+    """Return the pixels that a label takes, with a little room."""
     return 7.0 * len(text) + 4

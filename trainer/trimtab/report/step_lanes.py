@@ -20,7 +20,7 @@ _COLORS = {"FORWARD": "--forward", "BACKWARD": "--backward", "COMPRESS": "--othe
 _SENDING, _COMPUTING = "--exposed", "--optimizer"
 #: Waiting stands empty, in a forward pass as at its step's end.
 _IDLE = "WAIT_FOR_DATA"
-#: What stands beside rows whose names are too long for it.
+#: Labels beside rows whose names are too long.
 _LABELS = {"compressing": "compress", "computing": "compute"}
 #: Spans of a row that are closer to each other than this share of the step are drawn as one.
 _NEAR = 1 / 2000
@@ -183,7 +183,7 @@ def _traced(line: dict[str, Any]) -> TracedStep:
 
 
 def _joined(bars: Sequence[Bar], near: float) -> tuple[Bar, ...]:
-    """Bars of a row and colour that follow each other closely as one: a step has a span for each tensor."""
+    """Join bars of a row and colour that follow each other closely: a step has a span for each tensor."""
     made: list[Bar] = []
     for bar in sorted(bars, key=lambda bar: (bar.row, bar.begin)):
         last = made[-1] if made else None

@@ -63,13 +63,13 @@ class Summary:
     """One run. Seconds count from the start of the schedule, when every rank was ready."""
 
     accuracy: float | None
-    """Of the last evaluation; None where none was reported."""
+    """Accuracy of the last evaluation; None where none was reported."""
     seconds_to_target: float | None
     """Time of the first evaluation that reached the target; None where none did."""
     median_step_seconds: float | None
-    """Of the steps that trained, trials left out."""
+    """Median of the steps that trained, trials left out."""
     bytes_sent: int
-    """By rank 0, trials included."""
+    """Bytes that rank 0 sent, trials included."""
     plan_changes: int
     exploration_seconds: float
     """Spent in trials (with their snapshots and restores) and in solving, which runs beside training."""
@@ -85,11 +85,11 @@ class Summary:
     straggler: str = ""
     """The rank that kept the others waiting, in a sentence; empty where none did."""
     network_problem: str = ""
-    """That the network was not measured, when and why, in a sentence; empty where it was."""
+    """A sentence on when the network was not measured, and why; empty where it was."""
     data_problem: str = ""
-    """That all ranks trained on the same data, in a sentence; empty where that is not known."""
+    """A sentence that all ranks trained on the same data; empty where that is not known."""
     dropped: str = ""
-    """How many steps were dropped, and for whose gradients, in a sentence; empty where none was."""
+    """A sentence on how many steps were dropped, and for whose gradients; empty where none was."""
     all_seconds_to_target: tuple[float | None, ...] = ()
     """Seconds to the target of every run of this plan, this one included; empty where it ran once."""
 
@@ -142,7 +142,7 @@ def network_problem(notes: Sequence[NetworkNote]) -> str:
 
 
 def trial_seconds(steps: list[Step]) -> float:
-    """Seconds of each series of trials, from the end of the training step before it to the end of its last step."""
+    """Return the seconds of each series of trials, from the end of the step before it to its last step's end."""
     total = 0.0
     previous: Step | None = None
     for step in steps:

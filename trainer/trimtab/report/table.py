@@ -71,7 +71,7 @@ def notes(summaries: dict[str, Summary]) -> list[str]:
 
 
 def judge(summaries: dict[str, Summary]) -> str:
-    """Adaptive against the static plan that turned out best; empty where one of the two did not reach the target."""
+    """Compare adaptive with the static plan that turned out best; empty where one of the two missed the target."""
     adaptive = summaries.get("adaptive")
     static = {
         name: summary.seconds_to_target
@@ -107,7 +107,7 @@ def _ratio(value: float, dense: float | None) -> str:
 
 
 def _bytes(sent: int, by_dense: int | None) -> Cell:
-    """Torch's own DDP counts none."""
+    """Format the bytes sent; torch's own DDP counts none."""
     return Cell(format_size(sent), _ratio(sent, by_dense)) if sent else Cell("–")
 
 

@@ -38,7 +38,7 @@ class DroppedSteps:
         self.left_out_at, self.left_out_by = told.step, told.by
 
     def __str__(self) -> str:
-        """Empty where no step was dropped."""
+        """Say how many; empty where no step was dropped."""
         by = f" ({self.by})" if self.by else ""
         of_all = f"{self.num} of {self.num_steps} steps were dropped, since a gradient was not finite{by}"
         steps = "1 local step was" if self.num_left_out == 1 else f"{self.num_left_out} local steps were"

@@ -37,7 +37,7 @@ def whole(data: Mapping[str, Any], name: str, default: int | None = None) -> int
 
 
 def figure(data: Mapping[str, Any], name: str) -> float | None:
-    """Any number, finite or not; None where there is none. Raises `WrongFieldError`."""
+    """Return any number, finite or not; None where there is none. Raise `WrongFieldError`."""
     value = data.get(name)
     if value is not None and not _is_number(value):
         raise WrongFieldError(name, value, "must be a number or null")
@@ -45,7 +45,7 @@ def figure(data: Mapping[str, Any], name: str) -> float | None:
 
 
 def text(data: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """Text. Raises KeyError and `WrongFieldError`."""
+    """Return text. Raise KeyError or `WrongFieldError`."""
     value = data[name] if default is None else data.get(name, default)
     if not isinstance(value, str):
         raise WrongFieldError(name, value, "must be text")

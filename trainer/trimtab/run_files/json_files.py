@@ -89,7 +89,7 @@ def _parse(line: bytes, path: Path) -> dict[str, Any]:
 
 
 def _damaged(what: str, line: bytes, path: Path) -> UserError:
-    """Nothing but a new run makes such a file whole again."""
+    """Return the error for a damaged file: nothing but a new run makes it whole again."""
     shown = line[:40].decode(errors="replace").rstrip("\n")
     remedy = f"{what}; the file is damaged, or no run wrote it: name another directory, or run it again"
     return UserError(remedy, file=str(path), value=shown)

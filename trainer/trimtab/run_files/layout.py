@@ -106,11 +106,11 @@ class RunDirectory:
         return self.path / "attempts"
 
     def unfinished(self, name: str) -> Path:
-        """There while the rank called ``name`` trains, and after it where it has not come to its end."""
+        """Return the mark that is there while the rank ``name`` trains, and after it where it did not end well."""
         return self.path / "unfinished" / name
 
     def before_first_step(self, name: str) -> Path:
-        """There from when the rank called ``name`` is started until its first step."""
+        """Return the mark that is there from when the rank called ``name`` is started until its first step."""
         return self.path / "before-first-step" / name
 
     def expect_first_step(self, name: str) -> None:
@@ -153,7 +153,8 @@ class RunDirectory:
     def write_job(self, job: TrainingJob) -> None:
         """Write down the resolved job, for this user alone: its commands may hold what is not for others.
 
-        Raises `UserError` where the directory cannot be written.
+        Raises:
+            UserError: The directory cannot be written.
         """
         try:
             _write_json(self.job, resolved(job), mode=0o600)
@@ -185,7 +186,8 @@ class RunDirectory:
     def prepare(self) -> None:
         """Make the directory, and remove what an earlier run left there; nothing else in it is touched.
 
-        Raises `UserError` where it cannot be made or written.
+        Raises:
+            UserError: It cannot be made or written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)

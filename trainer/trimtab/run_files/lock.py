@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trimtab_api.errors import UserError
 
-#: What file systems that know no locks answer.
+#: Errors of file systems that know no locks.
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 

@@ -28,10 +28,10 @@ class Run:
     job: dict[str, Any]
     result: dict[str, Any]
     links: list[Link] = field(default_factory=list)
-    """As last measured; empty where nobody kept them."""
+    """The links as last measured; empty where nobody kept them."""
     left_out: list[LeftOutSteps] = field(default_factory=list)
     data_problem: str = ""
-    """That all ranks train on the same data; empty where that is not known."""
+    """A sentence that all ranks train on the same data; empty where that is not known."""
     network_notes: list[NetworkNote] = field(default_factory=list)
     """Each time that the network ceased to be measured, or was measured again."""
 

@@ -62,7 +62,7 @@ class Recorder:
             self._append(self._directory.decisions, [line])
 
     def traces(self, lines: Sequence[dict[str, Any]]) -> None:
-        """Lines of ``trace.jsonl``, whose moments are by `time.perf_counter` here and count from `begin` there."""
+        """Write lines of ``trace.jsonl``: moments are by `time.perf_counter` here, and count from `begin` there."""
         if self._directory is None or not lines:
             return
         zero = time.perf_counter() - self.now
@@ -98,7 +98,7 @@ def _to_line(data: dict[str, Any]) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no word for infinity and not-a-number; null stands for both."""
+    """Replace infinity and not-a-number by null, since JSON has no word for them."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

@@ -22,7 +22,7 @@ class RunResult:
     state: str
     """``succeeded``, ``target``, ``failed``, ``deadline`` or ``interrupted``."""
     message: str
-    """Why it did not succeed: which process, how, and the last lines of its log."""
+    """The reason for the failure: which process, how, and the last lines of its log."""
     plan: str
     emulated: bool
     relay: dict[str, Any] | None
@@ -30,7 +30,7 @@ class RunResult:
     wall_seconds: float
     machine: dict[str, Any]
     restarts: int = 0
-    """How often all ranks were restarted together; 0 in a pod, which is one attempt: the job's status counts those."""
+    """Number of restarts of all ranks; 0 in a pod, which is one attempt: the job's status counts those."""
 
     @property
     def is_success(self) -> bool:

@@ -26,7 +26,7 @@ class RunLifecycle:
         """
         self._directory, self._plan, self._emulated = directory, plan, emulated
         self.began = time.monotonic()
-        """When the run began, by `time.monotonic`."""
+        """Start of the run, by `time.monotonic`."""
 
     def prepare(self, job: TrainingJob, launcher: str = "") -> int:
         """Prepare the directory for a run, or for a further attempt of the same launcher's, and write down the job.

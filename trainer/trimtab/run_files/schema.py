@@ -16,7 +16,7 @@ OF_EVERY_EVALUATION = frozenset({"event", "step", "time"})
 ALONE = "no exchange"
 
 Trigger = Literal["warm-up", "network", "gain", "trials", "measured", "guard", "profile", "progress", "experiment"]
-"""What a decision followed: the warm-up has ended; the network or the gain has changed; trials have run; the last
+"""The cause of a decision: the warm-up has ended; the network or the gain has changed; trials have run; the last
 change made steps longer instead of shorter; a guard's hold has ended; the first profile has come, where there are
 buffers or schedules to choose; the job's own loss has shown that steps bring more or less than the law of relative
 steps says, or an experiment is over; one begins, to learn what steps of another plan bring."""
@@ -46,14 +46,14 @@ class Step:
     bandwidth: float | None
     """Measured by the monitor: bytes a second."""
     network_is_stale: bool
-    """Whether the monitor marked one of the two as stale."""
+    """True if the monitor marked one of the two as stale."""
     trial: bool
     last_rank: int | None = None
     """The rank that came last to the exchange of the step before."""
     late_seconds: float | None = None
-    """By how much it came after the middle one of the ranks."""
+    """Seconds by which it came after the middle one of the ranks."""
     forward_seconds: float = 0.0
-    """Of `compute_seconds`: from the end of the step before until backward began."""
+    """Part of `compute_seconds`: from the end of the step before until backward began."""
     backward_seconds: float = 0.0
     """Likewise: backward, with what it hands to the exchange."""
     optimizer_seconds: float = 0.0
@@ -179,7 +179,7 @@ class NetworkNote:
     time: float
     """Seconds from the start of the schedule."""
     problem: str
-    """Why nothing is measured; empty: measured again."""
+    """The reason why nothing is measured; empty: measured again."""
 
     @classmethod
     def from_json(cls, line: dict[str, Any]) -> NetworkNote:
@@ -202,7 +202,7 @@ class DecisionLine:
     predicted_previous_seconds: float | None
     predicted_seconds: float | None
     inputs: dict[str, float]
-    """What the controller knew, by name; values that were not finite are left out."""
+    """The controller's inputs, by name; values that were not finite are left out."""
     pareto: list[dict[str, Any]]
     measured_previous_seconds: float | None
     measured_seconds: float | None

@@ -41,9 +41,9 @@ class Straggler:
 
     rank: int
     seconds: float
-    """How much later than the middle rank it comes, in the median of its steps."""
+    """Seconds that it comes after the middle rank, in the median of its steps."""
     share: float
-    """In what part of the steps it comes last."""
+    """Share of the steps in which it comes last."""
 
     def __str__(self) -> str:
         return (

@@ -57,7 +57,7 @@ class RunMetrics(Collector):
         self._solving_seconds = 0.0
 
     def collect(self) -> Iterator[Metric]:
-        """Everything, as the files have it now."""
+        """Yield everything, as the files have it now."""
         with self._lock:
             metrics, decisions = self._lines
             for line in decisions.new_lines():
@@ -177,7 +177,8 @@ class RunMetrics(Collector):
 def serve(directory: RunDirectory, host: str, port: int) -> HttpServer:
     """Serve the metrics of a run at ``/metrics``, from a thread.
 
-    Raises `UserError` where the port is taken.
+    Raises:
+        UserError: The port is taken.
     """
     registry = CollectorRegistry()
     registry.register(RunMetrics(directory))
@@ -195,7 +196,7 @@ def _counter(name: str, text: str, value: float) -> Metric:
 
 
 def _gauge(name: str, text: str, value: float | None) -> Metric:
-    """Without a sample where there is no value."""
+    """Make a gauge, without a sample where there is no value."""
     return GaugeMetricFamily(f"trimtab_trainer_{name}", text, value=value)
 
 

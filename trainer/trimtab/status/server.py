@@ -44,7 +44,7 @@ class TrainerStatus:
     """The service: holds the newest status, and wakes those who watch."""
 
     def __init__(self, first: status_pb2.Status, now: Callable[[], float] = time.monotonic) -> None:
-        """``now``: seconds by a clock that nobody sets."""
+        """Have no status yet; ``now`` returns seconds by a clock that nobody sets."""
         self._status = first
         self._published = asyncio.Event()
         self._now = now

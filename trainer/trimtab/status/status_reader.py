@@ -24,8 +24,8 @@ from trimtab.run_files.straggler import straggler_of
 
 #: Step time and gain are taken over this many of the last steps under the plan in force.
 NUM_RECENT = 20
-#: This many decisions are kept. A decision is logged before the first step under its plan, so that the plan in force
-#: may not be the last one decided.
+#: Number of decisions that are kept. A decision is logged before the first step under its plan, so that the plan in
+#: force may not be the last one decided.
 NUM_DECISIONS = 8
 
 
@@ -35,7 +35,7 @@ class StatusReader:
     def __init__(
         self, directory: RunDirectory, job: TrainingJob, network: Callable[[], NetworkView] = lambda: NOTHING_KNOWN
     ) -> None:
-        """``network`` returns the network as the monitor sees it now."""
+        """Read nothing yet; ``network`` returns the network as the monitor sees it now."""
         self._directory = directory
         self._job = job
         self._network = network

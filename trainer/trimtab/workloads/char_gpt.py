@@ -37,7 +37,7 @@ class CharacterGpt(nn.Module):
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(context), persistent=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits."""
+        """Return logits."""
         x = self.bytes(inputs) + self.positions
         for layer in self.layers:
             x = layer(x, src_mask=self.mask, is_causal=True)
@@ -46,7 +46,7 @@ class CharacterGpt(nn.Module):
 
 
 def data(context: int, num_bytes: int) -> tuple[TensorDataset, TensorDataset]:
-    """Windows of ``context + 1`` bytes, int64 [n, context + 1]: of ``num_bytes`` to train on, and of other files."""
+    """Return windows of ``context + 1`` bytes, int64: of ``num_bytes`` to train on, and of other files."""
     files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
     held = files[::10]
     training = [file for file in files if file not in held]
@@ -64,7 +64,7 @@ def data(context: int, num_bytes: int) -> tuple[TensorDataset, TensorDataset]:
 
 
 def loss_of(model: nn.Module, windows: Tensor) -> Tensor:
-    """Mean cross entropy over all positions."""
+    """Return the mean cross entropy over all positions."""
     logits = model(windows[:, :-1])
     return nn.functional.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
 

@@ -20,7 +20,7 @@ CHANNELS = (1, 64, 128, 128, 256)
 
 
 def model() -> nn.Module:
-    """Four convolutions, each with batch norm; the second halves the image's sides. The last layer starts at zero."""
+    """Make four convolutions, each with batch norm; the second halves the image's sides, the last starts at zero."""
     layers: list[nn.Module] = [nn.Unflatten(1, (1, IMAGE_SIDE))]
     for index, (before, after) in enumerate(pairwise(CHANNELS)):
         layers += [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]

@@ -30,7 +30,7 @@ BRIGHTEST = 16.0
 
 
 def model(hidden: int) -> nn.Module:
-    """Two convolutions and two linear layers; ``hidden`` = 2048 makes 8.4 million parameters.
+    """Make two convolutions and two linear layers; ``hidden`` = 2048 makes 8.4 million parameters.
 
     He et al.'s initialisation, and a last layer that starts at zero: the target is crossed while accuracy still climbs
     steeply, so the time to it is a figure and not a toss.
@@ -57,7 +57,7 @@ def model(hidden: int) -> nn.Module:
 
 
 def data(seed: int) -> tuple[TensorDataset, TensorDataset]:
-    """Training and held-out images, float32 [n, 8, 8] in [0, 1], and labels int64 [n]; stratified."""
+    """Return training and held-out images, float32 [n, 8, 8] in [0, 1], and labels int64 [n]; stratified."""
     images, labels = load_digits(return_X_y=True)
     images = (images / BRIGHTEST).astype(np.float32).reshape(-1, IMAGE_SIDE, IMAGE_SIDE)
     parts = train_test_split(images, labels, test_size=0.2, random_state=seed, stratify=labels)
@@ -66,7 +66,7 @@ def data(seed: int) -> tuple[TensorDataset, TensorDataset]:
 
 
 def evaluate(network: nn.Module, held_out: TensorDataset) -> tuple[float, float]:
-    """Accuracy and mean loss on the held-out images."""
+    """Return accuracy and mean loss on the held-out images."""
     device = next(network.parameters()).device
     images, labels = (each.to(device) for each in held_out.tensors)
     network.eval()

@@ -49,10 +49,10 @@ CALIBRATION = (
     (4, "10ms", "100Mbps", "0.01"),
     (8, "1ms", "200Mbps", "0.01"),
 )
-#: Of ``--all``: the ratios compared among so many hosts; a tenth among eight would take minutes a cell.
+#: Ratios that ``--all`` compares among so many hosts; a tenth among eight would take minutes a cell.
 ALL_RATIOS = {4: ("0.1", "0.01", "0.001"), 8: ("0.01", "0.001")}
 CLEAR_MARGIN = 1.10
-#: Of ``--exchanges``: hosts, networks judged, those that the model learns from beside them, and the ratio.
+#: Settings of ``--exchanges``: hosts, networks judged, those that the model learns from, and the ratio.
 EXCHANGE_HOSTS, EXCHANGE_RATIO = 6, "0.01"
 EXCHANGE_NETWORKS = (("0.5ms", "200Mbps"), ("5ms", "200Mbps"))
 EXCHANGE_CALIBRATION = (("2ms", "100Mbps"), ("15ms", "200Mbps"))
@@ -157,7 +157,7 @@ def _run_grid(args: argparse.Namespace) -> int:
 
 
 def _run_exchanges(args: argparse.Namespace) -> int:
-    """Whole exchanges, after calibration on other networks; one object a network and scheme."""
+    """Measure whole exchanges, after calibration on other networks; one object a network and scheme."""
     model = Overheads()
     networks = [(EXCHANGE_HOSTS, *network) for network in (*EXCHANGE_CALIBRATION, *EXCHANGE_NETWORKS)]
     times = _measure(args, networks, [(EXCHANGE_RATIO,)] * len(networks), EXCHANGE_COLLECTIVES)

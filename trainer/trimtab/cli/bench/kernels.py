@@ -121,7 +121,7 @@ def measure(n: int, ratio: float, rounds: int, device: str = "cpu") -> list[Meas
 def interleaved(
     actions: dict[str, Callable[[], object]], rounds: int, finish: Callable[[], object] = lambda: None
 ) -> dict[str, float]:
-    """Median seconds of each action, one of each a round, after one round that is not counted.
+    """Return the median seconds of each action, one of each a round, after one round that is not counted.
 
     ``finish`` waits for what an action has left under way.
     """

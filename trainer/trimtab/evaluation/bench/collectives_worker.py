@@ -74,7 +74,7 @@ class Start:
         self._ahead = BARRIERS_AHEAD * (monotonic() - began) + SECONDS_AHEAD
 
     def wait(self) -> None:
-        """Until all ranks have come, and then until the time that rank 0 sets."""
+        """Wait until all ranks have come, and then until the time that rank 0 sets."""
         barrier(self._group)
         begin: float = broadcast_json(self._group, monotonic() + self._ahead, json.loads)
         sleep(max(0.0, begin - monotonic()))
@@ -83,7 +83,7 @@ class Start:
 def _exchange(
     group: Group, start: Start, plan: Plan, grads: list[torch.Tensor], num_warm_up: int, repeats: int
 ) -> dict[str, float]:
-    """Median seconds that an exchange takes the slowest rank: selecting; sending and waiting; both.
+    """Return the slowest rank's median seconds of an exchange: selecting; sending and waiting; both.
 
     All ranks begin together. With error feedback, and all that the scheme and the sparsifier carry.
     """
@@ -108,7 +108,7 @@ def _exchange(
 
 
 def _floor(start: Start, grad: torch.Tensor, repeats: int) -> float:
-    """Median seconds in which the slowest rank moves 12 bytes an element, all at once: no selection takes less."""
+    """Return the slowest rank's median seconds of moving 12 bytes an element at once: no selection takes less."""
     residual, next_residual = torch.zeros_like(grad), torch.empty_like(grad)
     times = []
     for _ in range(1 + repeats):

@@ -25,7 +25,7 @@ from trimtab.run_files.fields import WrongFieldError, mapping, number, text, who
 
 #: Ranks, latency and bandwidth, these two as they are written.
 Network = tuple[int, str, str]
-#: Of the lines of a file: another number stands for other fields, or for figures of another meaning.
+#: Version of a file's lines: another number stands for other fields, or for figures of another meaning.
 FORMAT = 1
 _OTHERWISE = "remove the line, or name another file"
 #: Exchanges after which thresholds, regions and partitions have settled.
@@ -73,9 +73,9 @@ class ExchangeTimes:
     """Seconds on one network."""
 
     floor: float
-    """In which each rank moves 12 bytes an element."""
+    """Seconds in which each rank moves 12 bytes an element."""
     plans: dict[str, dict[str, float]]
-    """By ``RATIO/COLLECTIVE``: of ``select``, ``wire``, and the ``whole``."""
+    """Seconds of ``select``, ``wire``, and the ``whole``, by ``RATIO/COLLECTIVE``."""
 
     @classmethod
     def from_json(cls, data: dict[str, Any], wanted: Measurement) -> ExchangeTimes:

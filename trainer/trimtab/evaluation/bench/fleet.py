@@ -70,7 +70,7 @@ def run_on_hosts(network: Network, num_hosts: int, module: str, arguments: Seque
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], logs: Sequence[IO[str]], timeout: float) -> None:
-    """Until every rank has ended well; the first that has not ends it all."""
+    """Wait until every rank has ended well; the first that has not ends it all."""
     deadline = time.monotonic() + timeout
     while None in (codes := [process.poll() for process in processes]) and not any(codes):
         if time.monotonic() > deadline:

@@ -64,7 +64,7 @@ def _ours(plan: Plan, group: Group, network: nn.Module, loss: Loss) -> Step:
 
 
 def _resnet(batch_size: int) -> tuple[Callable[[], nn.Module], Loss]:
-    """ResNet-18 on random images: how it is made, and its loss."""
+    """Return how ResNet-18 on random images is made, and its loss."""
     images = torch.randn(batch_size, 3, IMAGE_SIDE, IMAGE_SIDE)
     labels = torch.randint(0, 1000, (batch_size,))
     return resnet18, lambda network: nn.functional.cross_entropy(network(images), labels)

@@ -27,7 +27,7 @@ class Arrival:
     """Then it had not arrived after so many seconds, and nobody knows when it would have."""
 
     def to_json(self) -> float | None:
-        """Its seconds; null where it never arrived."""
+        """Return the seconds; null where the run never arrived."""
         return None if self.seconds == inf else round(self.seconds, 3)
 
 

@@ -18,12 +18,12 @@ from trimtab.evaluation.judge.simulated_cluster import SimulatedCluster
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import ModuleTimes, Profile
 
-#: Of computing, as layers of most models have it.
+#: The forward pass's share of computing, as layers of most models have it.
 _FORWARD = 1 / 3
 
 
 def best_buffers(plan: Plan, cluster: SimulatedCluster) -> Plan:
-    """``plan``, which sends gradients, by the fusion planner and the schedule that make its mean step the shortest.
+    """Return ``plan``, which sends gradients, in the buffers and by the schedule of its shortest mean step.
 
     Over the networks that follow each other, planned for the first, as a static plan is. Of schedules that update in
     each step, and of planners that ask for nothing. Where several are alike, the plan as it is, or else the first.

@@ -6,7 +6,7 @@ from trimtab_api.units import parse_bandwidth, parse_duration
 from trimtab_netmon.emulate import Network, random_network
 from trimtab_netmon.emulate.schedule import Phase
 
-#: Of Flexible Communication's C1 and C2, scaled as examples/networks/c1.yaml says; the demo's repeats.
+#: Phases of Flexible Communication's C1 and C2, scaled as examples/networks/c1.yaml says; the demo's repeats.
 _PHASES = {
     "C1": ("14.4s 500us 1Gbps", "14.4s 500us 40Mbps", "14.4s 25ms 40Mbps", "16.8s 25ms 1Gbps"),
     "C2": ("14.4s 500us 1Gbps", "9.6s 3.54ms 200Mbps", "9.6s 25ms 40Mbps", "9.6s 3.54ms 200Mbps", "16.8s 500us 1Gbps"),

@@ -30,7 +30,7 @@ Losses = tuple[tuple[int, float], ...]
 
 #: Parts into which a training is cut, of as many of dense's steps each.
 NUM_STAGES = 4
-#: Of a stage that a run did not finish, below which nothing is read off it.
+#: Share of a stage that a run must finish for its losses to be read off it.
 _SHARE_THAT_TELLS = 0.1
 RATIOS = (0.1, 0.01, 0.001)
 LOCAL_STEPS = (1, 4, 16)
@@ -45,7 +45,7 @@ PLANS = (
         for sent in ("dense-ring", *(f"{ratio:g}/all-gather" for ratio in RATIOS_OF_UPDATES))
     ),
 )
-"""What is recorded of each workload."""
+"""The plans that are recorded of each workload."""
 _FUSION = FusionPlan(planner="single")
 _MILLION = 1_000_000
 
@@ -57,7 +57,7 @@ class Recorded:
     target_loss: float
     num_elements: int
     compute_seconds: float
-    """Of a step, on the machine and at the load where it was recorded."""
+    """Seconds of a step, on the machine and at the load where it was recorded."""
     curves: dict[Plan, Losses]
 
     @property
@@ -76,7 +76,7 @@ class Recorded:
         return is_like_recorded and plan.wire == self._dense_plan.wire and plan.local_steps <= self.most_local_steps
 
     def pace(self, plan: Plan, progress: float) -> float:
-        """Dense's steps that a step is worth under a plan that is known, after ``progress`` of dense's steps."""
+        """Return the dense steps that a step is worth under a known plan, after ``progress`` of dense's steps."""
         stage = min(bisect_right(self._levels_at, progress), NUM_STAGES) - 1
         if not plan.local_steps:
             return self._of(self._rows[0], plan.ratio, stage)
@@ -84,7 +84,7 @@ class Recorded:
         return _interpolated(by_steps, plan.local_steps)
 
     def loss(self, progress: float) -> float:
-        """Dense's held-out loss after so many of its steps, least so far; after the last recorded, that."""
+        """Return dense's held-out loss after so many of its steps, least so far; after the last recorded, that."""
         best = _running_least(self._dense)
         (step, loss), (until, then) = next((ends for ends in pairwise(best) if progress <= ends[1][0]), (best[-1],) * 2)
         share = (progress - step) / (until - step) if until > step else 1.0

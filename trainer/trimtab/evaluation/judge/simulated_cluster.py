@@ -17,7 +17,7 @@ from trimtab_api.catalogue import Cost
 from trimtab.control.types import OptimizerFamily
 from trimtab.plan.plan import Plan
 
-#: As in the judge's workloads.
+#: The same as in the judge's workloads.
 _STEPS_BETWEEN_EVALUATIONS = 5
 SGD = OptimizerFamily("SGD", "sgd")
 
@@ -38,7 +38,7 @@ class SimulatedCluster:
     num_ranks: int
     tensor_sizes: tuple[int, ...]
     phases: tuple[Phase, ...]
-    """By their starts."""
+    """Phases of the network, by their starts."""
     compute_seconds: float
     select_seconds_per_element: float
     overheads: dict[str, tuple[float, float, float, float, float]]
@@ -55,11 +55,11 @@ class SimulatedCluster:
     monitor_noise: float = 0.03
     noise: float = 0.05
     fetch_all_passes: float = 1.4
-    """What fetching every cache line in no order costs, in passes over them all in order."""
+    """Cost of fetching every cache line in no order, in passes over them all in order."""
     first_step: float = 1.0
-    """How many times as long the first step under a plan takes."""
+    """Factor of the time that the first step under a plan takes."""
     drift: float = 0.0
-    """How far (log, one deviation) the machine's speed wanders from its mean, with a memory of some seconds."""
+    """Deviation (log) of the machine's speed from its mean, with a memory of some seconds."""
     pace: Callable[[Plan, float], float] | None = None
     """Dense's steps that a step is worth under a plan, by progress; instead of `staleness` and `staleness_steps`."""
     loss: Callable[[float], float] | None = None
@@ -70,7 +70,7 @@ class SimulatedCluster:
     """One deviation (log) of what one rank computes for in one step, whatever the others do."""
     optimizer: OptimizerFamily = SGD
     evaluation_seconds: float = 0.0
-    """What rank 0 does after every fifth step, while the others wait for it."""
+    """Seconds of rank 0's evaluation after every fifth step, while the others wait for it."""
 
     @property
     def num_elements(self) -> int:

@@ -27,7 +27,7 @@ class SimulatedMonitor:
         self._latency_seen: float | None = None
         self._revision = 0
         self.has_news = False
-        """Whether the monitor has spoken since this was last cleared."""
+        """True if the monitor has spoken since this was last cleared."""
 
     def advance(self, now: float, cluster: SimulatedCluster, controller: Controller) -> None:
         """Measure up to ``now``, in seconds.

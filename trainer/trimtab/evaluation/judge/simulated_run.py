@@ -115,7 +115,7 @@ class SimulatedRun:
         return replace(report, loss=loss)
 
     def _round(self, plan: Plan) -> StepReport | None:
-        """Local steps and their exchange; None where that is another plan's, of which rank 0 has told in time."""
+        """Take local steps and exchange them; None where the exchange is another plan's, announced in time."""
         slowness, ends_by, losses = self._slowness(plan), plan, []
         arrivals = self._arrivals(plan, slowness)
         for num_left in reversed(range(plan.local_steps)):
@@ -177,7 +177,7 @@ class SimulatedRun:
         self._behind = self.cluster.staleness_steps.get(family(plan), 0.0) * size**1.5
 
     def _error_feedback(self, plan: Plan, residual: float) -> tuple[float, float]:
-        """Gain of a step and the residual after it; residuals are squared norms, in those of one step's gradient.
+        """Return the gain of a step and the residual after it, as squared norms in those of one step's gradient.
 
         With the steady gain the residual keeps its size. While it is far from there, more gets through: what is new,
         or long overdue, is concentrated in fewer elements.
@@ -244,7 +244,7 @@ class SimulatedRun:
         )
 
     def _wander(self) -> float:
-        """Logarithm of how slow the machine is by now: other work comes and goes."""
+        """Return the logarithm of how slow the machine is by now: other work comes and goes."""
         kept = exp((self._drifted_at - self.now) / _DRIFT_SECONDS)
         self._drifted_at = self.now
         step = self._drift_rng.gauss(0, self.cluster.drift)

@@ -65,7 +65,7 @@ class SimulatedCell:
     adaptive: float
     """The median of three seeds."""
     static: dict[str, float]
-    """By plan, the fastest first."""
+    """Seconds by plan, the fastest first."""
     in_best_buffers: str
     """The first of them that sends gradients, in the buffers and by the schedule that suit it best."""
 

@@ -19,7 +19,7 @@ class Measured:
     """The times of one cell's real runs."""
 
     arrivals: dict[str, list[Arrival]] = field(default_factory=dict)
-    """Of each run, by plan. Empty where none ran."""
+    """Arrival of each run, by plan; empty where none ran."""
 
     @property
     def medians(self) -> dict[str, float]:
@@ -38,7 +38,7 @@ class Measured:
         return self._first_of([name for name in self.arrivals if name not in (ADAPTIVE, *DDP_HOOKS)])
 
     def over(self, *names: str) -> float | None:
-        """Adaptive's time over the best of these plans' times; None where that was not measured or not reached."""
+        """Return adaptive's time over the best of these plans' times; None if that was not measured or reached."""
         times, first = self.medians, self._first_of(names)
         if first is None or times[first] == inf:
             return None
@@ -116,7 +116,7 @@ class Cell:
 
 
 def summary(cells: list[Cell]) -> dict[str, float]:
-    """Median and worst of adaptive over the best static plan, over cells."""
+    """Return median and worst of adaptive over the best static plan, over cells."""
     found: dict[str, float] = {}
     for kind, ratios in (
         ("simulated", [cell.simulated_over_best for cell in cells]),

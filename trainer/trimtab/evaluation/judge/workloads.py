@@ -25,7 +25,7 @@ class Workload:
     prior_half_gain_ratio: float
     """At which all-gather's gain settles at a half, as real runs have shown."""
     evaluation_seconds: float
-    """What rank 0 does after every fifth step, while the others wait for it; on the machine where steps were timed."""
+    """Seconds of rank 0's evaluation after every fifth step, while the others wait; on the machine that timed steps."""
 
     @property
     def job(self) -> TrainingJob:

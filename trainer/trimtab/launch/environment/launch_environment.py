@@ -22,19 +22,19 @@ class LaunchEnvironment:
     """Rank within the worker."""
     num_local_ranks: int
     master_address: str
-    """Where rank 0 listens until all ranks have met."""
+    """The address at which rank 0 listens until all ranks have met."""
     master_port: int
     interface: str
     """The network device that gradients cross."""
     job: Path
     """The resolved TrainingJob, as JSON."""
     run_directory: Path
-    """Where rank 0 writes metrics and decisions (``docs/reference/run-directory.md``)."""
+    """The folder of rank 0's metrics and decisions (``docs/reference/run-directory.md``)."""
     monitor: str
     """``host:port`` of this worker's network monitor."""
     seed: int
     secret: str = field(repr=False)
-    """What ranks on one machine know each other by; empty in a pod, where they have certificates."""
+    """The secret by which ranks on one machine know each other; empty in a pod, where they have certificates."""
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> LaunchEnvironment | None:

@@ -42,7 +42,7 @@ class _Launcher:
     size: str
     local_rank: str
     of_job: tuple[str, ...] = ()
-    """What tells one job of this launcher from another, equal in all processes of the job."""
+    """Variables that tell one job of this launcher from another, equal in all processes of the job."""
 
 
 #: The innermost first: torchrun may be started by srun or mpirun, whose ranks are then its agents, and mpirun starts
@@ -88,10 +88,12 @@ def ranks_of(environ: Mapping[str, str]) -> Ranks | None:
                 value=str(rank),
             )
         return Ranks(launcher.name, rank, num_ranks, _number(environ, launcher.local_rank))
-    for each in _LAUNCHERS:
-        said = environ.get(each.rank, "")
-        if each.size not in environ and said.isdecimal() and int(said) > 0:
-            raise UserError(f"is not set although {each.rank} is {said}; set it to how many there are", field=each.size)
+    for candidate in _LAUNCHERS:
+        said = environ.get(candidate.rank, "")
+        if candidate.size not in environ and said.isdecimal() and int(said) > 0:
+            raise UserError(
+                f"is not set although {candidate.rank} is {said}; set it to how many there are", field=candidate.size
+            )
     return None
 
 
@@ -106,22 +108,22 @@ def describe_choice(environ: Mapping[str, str]) -> str | None:
         return None
     chosen, *others = launchers
     size = _number(environ, chosen.size)
-    ignored = [each for each in others if _number(environ, each.size) != size]
+    ignored = [launcher for launcher in others if _number(environ, launcher.size) != size]
     if size == 1 and not ignored:
         return None
     source = f"{chosen.size}={size}"
     choice = f"this process trains alone ({source})" if size == 1 else f"joins {size} ranks of {chosen.name} ({source})"
     if not ignored:
         return choice
-    names = ", ".join(f"{each.size}={environ[each.size]} of {each.name}" for each in ignored)
+    names = ", ".join(f"{launcher.size}={environ[launcher.size]} of {launcher.name}" for launcher in ignored)
     remedy = f"; to join those ranks, unset {chosen.size}" if size == 1 else ""
     return f"{choice}; ignores {names}{remedy}"
 
 
 def _that_say(environ: Mapping[str, str]) -> list[_Launcher]:
     """Return the launchers that say how many ranks there are, the innermost first."""
-    saying = [each for each in _LAUNCHERS if environ.get(each.size)]
-    srun, mpiexec = (next(each for each in _LAUNCHERS if each.name == name) for name in ("srun", "mpiexec"))
+    saying = [launcher for launcher in _LAUNCHERS if environ.get(launcher.size)]
+    srun, mpiexec = (next(launcher for launcher in _LAUNCHERS if launcher.name == name) for name in ("srun", "mpiexec"))
     same = all(environ.get(getattr(srun, name)) == environ.get(getattr(mpiexec, name)) for name in ("rank", "size"))
     if same and mpiexec in saying:  # `srun --mpi=pmi2` sets these too
         saying.remove(mpiexec)
@@ -129,11 +131,12 @@ def _that_say(environ: Mapping[str, str]) -> list[_Launcher]:
 
 
 def rendezvous_endpoint(environ: Mapping[str, str], ranks: Ranks) -> tuple[str, int]:
-    """Address and port at which the ranks meet rank 0: MASTER_ADDR and MASTER_PORT, or what the launcher tells.
+    """Return where the ranks meet rank 0: MASTER_ADDR and MASTER_PORT, or what the launcher tells.
 
-    Raises `UserError` where neither says it.
+    Raises:
+        UserError: Neither says it.
     """
-    launcher = next(each for each in _LAUNCHERS if each.name == ranks.launcher)
+    launcher = next(candidate for candidate in _LAUNCHERS if candidate.name == ranks.launcher)
     port = _number(environ, "MASTER_PORT")
     if port is None:
         job = " ".join(environ[name] for name in launcher.of_job if name in environ)

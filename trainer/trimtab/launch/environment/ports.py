@@ -13,12 +13,12 @@ from trimtab_api.errors import UserError
 _FIRST_PORT, _LAST_PORT = 10000, 65535
 #: The first port that kernels usually give to outgoing connections.
 _USUAL_FIRST_EPHEMERAL = 32768
-#: Where the kernel leaves fewer ports than this, all of `_FIRST_PORT` to `_LAST_PORT` are used.
+#: If the kernel leaves fewer ports than this, all of `_FIRST_PORT` to `_LAST_PORT` are used.
 _MIN_PORTS = 1000
 
 
 def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
-    """Ports of ``address`` that are free, no two of them next to each other: a rank's monitor takes the one above.
+    """Find free ports of ``address``, no two next to each other: a rank's monitor takes the one above.
 
     The kernel gives none of them to outgoing connections: it could take such a port before the process that it is for
     listens there.
@@ -39,7 +39,7 @@ def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
 
 
 def server_ports(kernels: Path = Path("/proc/sys/net/ipv4/ip_local_port_range")) -> range:
-    """Ports that the kernel never gives to outgoing connections; all ports where it leaves fewer than `_MIN_PORTS`."""
+    """Return the ports never given to outgoing connections; all ports if the kernel leaves fewer than `_MIN_PORTS`."""
     try:
         first = int(kernels.read_text().split()[0])
     except (OSError, ValueError, IndexError):  # no Linux

@@ -18,7 +18,7 @@ from trimtab_api.trainingjob.load import read_training_job
 
 from trimtab.plan.names import parse_plan, with_plan
 
-#: What `TrainingJob` lets a name be: so many characters, of which the first is a letter.
+#: Most characters of a name that `TrainingJob` allows; the first is a letter.
 _LONGEST_NAME = 52
 
 

@@ -22,8 +22,8 @@ class JobConnection:
     monitor: str | None
     """``HOST:PORT`` of this host's network monitor; None where the network is not measured."""
     link_slowness: tuple[float, ...] = (1.0,)
-    """Of each link between the ranks (`ModelFacts.link_slowness`)."""
+    """Slowness of each link between the ranks (`ModelFacts.link_slowness`)."""
     certificates: Certificates | None = None
-    """By which the monitor is called; None: those of the environment, if any."""
+    """Certificates for calls of the monitor; None: those of the environment, if any."""
     leave: Callable[[], None] = lambda: None
     """Ends what was started for the job on this host; called when the session is closed."""

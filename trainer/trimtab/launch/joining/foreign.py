@@ -54,8 +54,9 @@ _JOB: Read[dict[str, Any] | None] = json_of(dict[str, Any] | None)
 def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> JobConnection:
     """Meet all ranks, and start what the job needs beside them.
 
-    Raises `UserError` on every rank where one rank's job cannot be read, or ranks read different ones, and
-    `CommunicationError`.
+    Raises:
+        UserError: On every rank, where one rank's job cannot be read, or ranks read different ones.
+        CommunicationError: The ranks do not meet.
     """
     job, mistake = _load(configuration)
     timeout = DEFAULT_DEADLINE if job is None else job.spec.communication.timeout
@@ -104,10 +105,10 @@ def _agree_on_job(group: Group, job: TrainingJob | None, mistake: UserError | No
     """Raise this rank's mistake, or the first of another's, or where ranks have read different jobs."""
     raise_together(group, mistake, "cannot join", field="job")
     read = gather_json(group, job and _what_counts(job), _JOB)
-    for rank, each in enumerate(read):
-        if each != read[0]:
+    for rank, other in enumerate(read):
+        if other != read[0]:
             raise UserError(
-                f"rank {rank} has read another job than rank 0 ({_difference(read[0], each)}); give all ranks the same"
+                f"rank {rank} has read another job than rank 0 ({_difference(read[0], other)}); give all ranks the same"
                 " file and arguments",
                 field="job",
             )
@@ -168,7 +169,7 @@ class _Host:
         return JobConnection(self._group, self._job, recorder, monitor, link_slowness, certificates, leave)
 
     def _keep_run(self) -> ScriptEnding | None:
-        """Rank 0 takes the run's directory; all hear whether it could."""
+        """Take the run's directory on rank 0; all hear whether it could."""
         script, mistake = None, None
         if self._is_main:
             try:
@@ -182,8 +183,8 @@ class _Host:
         return script
 
     def _certificates(self) -> Certificates | None:
-        """Issued for this run by rank 0 where monitors would else speak plain text between machines."""
-        addresses = [each.address for each in self._hosts.hosts]
+        """Have rank 0 issue certificates for this run where monitors would else speak plain text between machines."""
+        addresses = [endpoint.address for endpoint in self._hosts.hosts]
         if len(addresses) == 1 or TLS_VARIABLE in os.environ or all(map(is_of_this_machine, addresses)):
             return None
         return certificates_by_secret(self._group, self._job.metadata.name, addresses)
@@ -210,13 +211,13 @@ class _Host:
 
 def _why_not_measured(hosts: Sequence[HostEndpoint], probe: str) -> str:
     """Return why no monitors are started, and what to do about it; empty where they are."""
-    lacking = [each.address for each in hosts if not each.has_iperf3]
+    lacking = [host.address for host in hosts if not host.has_iperf3]
     if lacking and probe == "iperf3":
         return (
             f"iperf3 is not installed on {', '.join(lacking)}; "
             "install it on every host, or set spec.network.probe to auto"
         )
-    if by_ipv6 := [each.address for each in hosts if ":" in each.address]:
+    if by_ipv6 := [host.address for host in hosts if ":" in host.address]:
         return (
             f"monitors speak IPv4 alone, and the ranks meet by IPv6 ({', '.join(by_ipv6)}); "
             "give MASTER_ADDR as an IPv4 address, or name a plan"

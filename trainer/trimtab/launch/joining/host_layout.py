@@ -31,7 +31,7 @@ class HostEndpoint:
     host: str
     """Tells hosts apart: a machine, or a container or namespace with a network of its own."""
     address: str
-    """By which other hosts reach it."""
+    """The address at which other hosts reach it."""
     interface: str
     """The network device with that address."""
     port: int
@@ -86,20 +86,20 @@ class Layout:
     hosts: tuple[HostEndpoint, ...]
     """One each, in the order of their first ranks: the job's workers. The endpoint is that of the host's first rank."""
     worker: int
-    """This rank's."""
+    """Number of this rank's worker."""
     is_first: bool
-    """Whether this rank is its host's first, which starts the host's monitor."""
+    """True if this rank is its host's first, which starts the host's monitor."""
     local_rank: int
     """Place among the ranks of its host."""
     ranks: tuple[tuple[int, ...], ...]
-    """Of each host, in order."""
+    """Ranks of each host, in order."""
 
 
 def layout(endpoints: Sequence[HostEndpoint], rank: int) -> Layout:
     """Work out the job's hosts by every rank's endpoint, in rank order, as seen from ``rank``."""
     ranks_of: dict[str, list[int]] = {}
-    for each, endpoint in enumerate(endpoints):
-        ranks_of.setdefault(endpoint.host, []).append(each)
+    for number, endpoint in enumerate(endpoints):
+        ranks_of.setdefault(endpoint.host, []).append(number)
     names, here = list(ranks_of), ranks_of[endpoints[rank].host]
     return Layout(
         hosts=tuple(endpoints[ranks[0]] for ranks in ranks_of.values()),
@@ -116,8 +116,8 @@ def workers(num_ranks: int, on_each: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _device_with(address: str) -> str:
-    """Name of the network device that has the address."""
+    """Return the name of the network device that has the address."""
     for name, addresses in psutil.net_if_addrs().items():
-        if any(each.family in (socket.AF_INET, socket.AF_INET6) and each.address == address for each in addresses):
+        if any(entry.family in (socket.AF_INET, socket.AF_INET6) and entry.address == address for entry in addresses):
             return name
     return "lo"

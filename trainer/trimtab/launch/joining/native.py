@@ -20,7 +20,7 @@ from trimtab.transport.rendezvous.tcp import waiting_for
 
 
 def join(environment: LaunchEnvironment, *, on_gpu: bool) -> JobConnection:
-    """Meet all ranks. Raises `UserError` and `CommunicationError`."""
+    """Meet all ranks. Raise `UserError` or `CommunicationError`."""
     job = load_job_file(environment.job)
     recorder = Recorder(environment.run_directory if environment.rank == 0 else None)
     secret, timeout = secret_of(environment, os.environ), job.spec.communication.timeout

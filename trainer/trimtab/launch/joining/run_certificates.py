@@ -25,7 +25,7 @@ _PUBLIC: Read[_Public] = json_of(_Public)
 
 
 def certificates_by_secret(group: Group, name: str, addresses: Sequence[str]) -> Certificates:
-    """Certificates for the run ``name``, which rank 0 issues; every rank calls it together.
+    """Issue certificates for the run ``name`` on rank 0; every rank calls it together.
 
     No private key is sent: each rank derives it from the secret by which the ranks know each other.
     """

@@ -31,7 +31,7 @@ class ScriptEnding:
             UserError: Another run uses the directory, or it cannot be written.
         """
         self._process = os.getpid()
-        """This one; a child that it forks inherits its handlers, and must not act by them."""
+        """Number of this process; a child that it forks inherits its handlers, and must not act by them."""
         self._ending = "succeeded", ""
         self._is_closing = False
         self._to_die_of: int | None = None

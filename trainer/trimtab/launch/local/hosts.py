@@ -71,23 +71,23 @@ class LoopbackHosts(AbstractContextManager["LoopbackHosts"]):
         self.workers = [Host("127.0.0.1", "lo", port) for port in monitor_ports]
 
     def __exit__(self, *_: object) -> None:
-        """Nothing was set up."""
+        """Do nothing: nothing was set up."""
 
     def command(self, worker: int, argv: Sequence[str]) -> list[str]:
-        """``argv`` itself."""
+        """Return ``argv`` itself."""
         return list(argv)
 
     def start_schedule(self) -> None:
-        """Loopback has no schedule."""
+        """Do nothing: loopback has no schedule."""
 
     def log_phase(self) -> None:
-        """Loopback has no phases."""
+        """Do nothing: loopback has no phases."""
 
     def failure(self) -> None:
-        """Loopback does not fail."""
+        """Return None: loopback does not fail."""
 
     def relay_report(self) -> None:
-        """Nothing is emulated."""
+        """Return None: nothing is emulated."""
 
 
 class EmulatedHosts(AbstractContextManager["EmulatedHosts"]):
@@ -162,7 +162,7 @@ def slowest(phase: Phase, num_workers: int) -> tuple[float, float]:
 
 
 def make_hosts(network: Path | None, num_workers: int, phases: Path) -> AbstractContextManager[Hosts]:
-    """Hosts on the emulated ``network``, or on loopback where it is None."""
+    """Make hosts on the emulated ``network``, or on loopback where it is None."""
     return LoopbackHosts(num_workers) if network is None else EmulatedHosts(network, num_workers, phases)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trimtab_api.steps_of_attempts import MOST_WITHOUT_STEP, no_restart_reason, restarts_without_step
 
-#: Of the first restart, in seconds; each further one without a step in between waits twice as long.
+#: Seconds before the first restart; each further one without a step in between waits twice as long.
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
 

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 #: Seconds between looks at the processes: the order in which they end is known this well.
 POLL_SECONDS = 0.01
-#: Where a local run's metrics are served: this machine alone reads them.
+#: The address of a local run's metrics: this machine alone reads them.
 METRICS_HOST = "127.0.0.1"
-#: Seconds between calls of the observer.
-OBSERVE_SECONDS = 0.5
+#: Seconds between calls of `poll`.
+PROGRESS_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -54,28 +54,32 @@ class RunRequest:
     max_restarts: int = 0
     """Restarts of all ranks after which a failure is final."""
     metrics_port: int | None = None
-    """Where its metrics are served on this machine; those of worker w's monitor are served w + 1 ports above, at its
-    host's address. None: nowhere.
+    """Port of its metrics on this machine; those of worker w's monitor are w + 1 ports above, at its host's address.
+    None: they are served nowhere.
     """
 
 
 def run(
     request: RunRequest,
-    observe: Callable[[], Ending | None],
-    restarted: Callable[[str], None] = lambda message: None,
+    poll: Callable[[], Ending | None],
+    on_restart: Callable[[str], None] = lambda message: None,
 ) -> RunResult:
-    """Run a job on this machine to its end; ``observe`` is called every half second meanwhile.
+    """Run a job on this machine to its end. No process and no namespace is left behind, whatever happens.
 
-    What it returns, if anything, is how the run ends, at once. ``restarted`` is called with the cause each time before
-    all ranks start again together, from the beginning.
-    Leaves no process and no namespace behind, whatever happens. Raises `UserError` where the job cannot start, or
-    another run goes on in the directory, and `Interrupted` in `interruptible` (the result is written first).
+    Args:
+        request: What to run.
+        poll: Called every half second meanwhile; what it returns, if anything, is how the run ends, at once.
+        on_restart: Called with the cause each time before all ranks start again together, from the beginning.
+
+    Raises:
+        UserError: The job cannot start, or another run goes on in the directory.
+        Interrupted: A signal came, in `interruptible`; the result is written first.
     """
     with request.directory.held():
-        return _run(request, observe, restarted)
+        return _run(request, poll, on_restart)
 
 
-def _run(request: RunRequest, observe: Callable[[], Ending | None], restarted: Callable[[str], None]) -> RunResult:
+def _run(request: RunRequest, poll: Callable[[], Ending | None], on_restart: Callable[[str], None]) -> RunResult:
     directory = request.directory
     lifecycle = RunLifecycle(directory, request.plan, emulated=request.network is not None)
     lifecycle.prepare(request.job)
@@ -104,9 +108,9 @@ def _run(request: RunRequest, observe: Callable[[], Ending | None], restarted: C
                 sidecars.start_status(monitor, command=partial(hosts.command, 0))
                 if request.metrics_port is not None:  # outside of the emulated network, where Prometheus is
                     sidecars.start_metrics(METRICS_HOST, request.metrics_port)
-                ending = supervisor.wait(Watch(request, hosts, observe, lifecycle.began).check)
+                ending = supervisor.wait(Watch(request, hosts, poll, lifecycle.began).check)
                 if ending.state == "succeeded":
-                    observe()
+                    poll()
                 relay = hosts.relay_report()
                 attempt = policy.num_restarts
                 ranks = map(rank_name, range(request.job.spec.num_ranks))
@@ -117,7 +121,7 @@ def _run(request: RunRequest, observe: Callable[[], Ending | None], restarted: C
                     return result
             aside = directory.set_aside(attempt)
             cause = describe_failure(ending.failed, LogFiles(aside))
-            restarted(
+            on_restart(
                 f"restart {policy.num_restarts} of at most {request.max_restarts}, all ranks from the beginning, in"
                 f" {pause:g} s: {cause}"
             )
@@ -133,7 +137,7 @@ def _last_message(ending: Ending, directory: RunDirectory, policy: RestartPolicy
     return policy.last_words + describe_failure(ending.failed, LogFiles(directory))
 
 
-def is_done(request: RunRequest, states: Sequence[str]) -> bool:
+def already_finished(request: RunRequest, states: Sequence[str]) -> bool:
     """Return whether the directory holds a run of the same job and network that ended in one of the states."""
     directory = request.directory
     try:
@@ -178,18 +182,18 @@ def _start_trainers(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -
 
 
 class Watch:
-    """Watches all but the processes of a local run: the emulated network, the deadline, the observer."""
+    """Watches all but the processes of a local run: the emulated network, the deadline, the caller."""
 
-    def __init__(self, request: RunRequest, hosts: Hosts, observe: Callable[[], Ending | None], began: float) -> None:
+    def __init__(self, request: RunRequest, hosts: Hosts, poll: Callable[[], Ending | None], began: float) -> None:
         self._deadline = request.job.spec.active_deadline_seconds
         self._started = request.directory.started
-        self._hosts, self._observe, self._began = hosts, observe, began
+        self._hosts, self._poll, self._began = hosts, poll, began
         self._schedule_runs = False
-        self._observed = 0.0
+        self._polled_at = 0.0
 
     def check(self, ended: Sequence[Exit]) -> Ending | None:
         """Return the attempt's end, unless the processes in ``ended`` tell it themselves; called at every look."""
-        if any(is_monitor(each.name) or has_failed(each) for each in ended):
+        if any(is_monitor(process.name) or has_failed(process) for process in ended):
             # A network that ends takes the processes on it along: it is the cause.
             if (failure := self._network_failure()) is not None:
                 return failure
@@ -202,12 +206,12 @@ class Watch:
             self._hosts.start_schedule()
             self._schedule_runs = True
         self._hosts.log_phase()
-        if now - self._observed <= OBSERVE_SECONDS:
+        if now - self._polled_at <= PROGRESS_SECONDS:
             return None
         if (failure := self._network_failure()) is not None:
             return failure
-        self._observed = now
-        return self._observe()
+        self._polled_at = now
+        return self._poll()
 
     def _network_failure(self) -> Ending | None:
         failure = self._hosts.failure()

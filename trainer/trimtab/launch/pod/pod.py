@@ -18,7 +18,7 @@ _REMEDY = "is not set; this command is the entry of a pod that the operator make
 
 #: Seconds of a pod's grace that are kept back for the worker itself, and the most that it may be of a short one.
 _FAREWELL_SECONDS, _FAREWELL_SHARE = 5.0, 0.2
-#: What a suffix of a CPU quantity multiplies it by.
+#: Factors of the suffixes of a CPU quantity.
 _CPU_UNITS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3}
 
 
@@ -64,7 +64,7 @@ class Pod:
 
 
 def grace_seconds(job: TrainingJob) -> float:
-    """Seconds that the ranks have to end once their pod is told to, such as to save a checkpoint.
+    """Return the seconds that ranks have to end once their pod is told to, such as to save a checkpoint.
 
     That is the pod's terminationGracePeriodSeconds, less what the worker needs to say how it ended.
     """
@@ -97,7 +97,7 @@ def _cpus_of(resources: Mapping[str, Any], kind: str) -> str | int | float | Non
 
 
 def _cores(quantity: str) -> float:
-    """Kubernetes' CPU quantity: ``2``, ``1.5``, ``500m``, ``500000u``."""
+    """Parse Kubernetes' CPU quantity: ``2``, ``1.5``, ``500m``, ``500000u``."""
     number = quantity.rstrip("".join(_CPU_UNITS))
     return float(number) * _CPU_UNITS.get(quantity[len(number) :], 1.0)
 

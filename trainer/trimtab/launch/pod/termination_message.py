@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-#: Where Kubernetes reads the message, unless the container says otherwise (``terminationMessagePath``).
+#: The file in which Kubernetes reads the message, unless the container names another (``terminationMessagePath``).
 DEFAULT_PATH = Path("/dev/termination-log")
 #: Bytes of the message that Kubernetes keeps.
 LIMIT = 4096
 
-#: Where the kernel counts the container's processes that it killed for memory: control groups version 2, then 1.
+#: Counters of the container's processes that the kernel killed for memory: control groups version 2, then 1.
 _OOM_COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from trimtab_api.trainingjob import TrainingJob
 
-#: Where this worker's own monitor and, on worker 0, the status server are reached from inside the pod.
+#: Addresses, inside the pod, of this worker's own monitor and, on worker 0, of the status server.
 MONITOR_ADDRESS = f"localhost:{MONITOR_PORT}"
 STATUS_ADDRESS = f"localhost:{TRAINER_STATUS_PORT}"
 #: Seconds to wait for the monitor of this pod, which was started before.
@@ -54,7 +54,7 @@ POLL_SECONDS = 0.1
 GRACE_SECONDS = 25.0
 #: Seconds to wait for the last lines that the ranks printed.
 DRAIN_SECONDS = 1.0
-#: What began all attempts in a pod's run directory, which belongs to one job.
+#: The launcher of all attempts in a pod's run directory, which belongs to one job.
 _ITS_JOB = "its job"
 #: Exit code of a worker that was told to end: that of a process which SIGTERM killed.
 INTERRUPTED = 143
@@ -67,9 +67,12 @@ _FURTHER_FOLDERS = (None, "/dev/shm")  # noqa: S108  # a directory of its own is
 
 
 def run_worker(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Run ``argv`` once a rank to the end; returns the exit code of the rank that failed first, or 0.
+    """Run ``argv`` once a rank to the end; return the exit code of the rank that failed first, or 0.
 
-    Leaves the cause of a failure as the container's termination message. Raises `UserError` where nothing could start.
+    The cause of a failure becomes the container's termination message.
+
+    Raises:
+        UserError: Nothing could start.
     """
     message_path = termination_message.DEFAULT_PATH
     try:
@@ -165,7 +168,7 @@ class Worker:
         return wait_for_peer(host, port, self._certificates, deadline, lambda line: print(f"trimtab: {line}"))
 
     def _wait_for_master(self) -> str:
-        """Address of worker 0's pod of this very attempt: its status server is started before anything else.
+        """Return the address of worker 0's pod of this very attempt: its status server starts before anything else.
 
         Its pod may have to wait for hours until a node is free. That is no failure, and the status of the job says it:
         so there is no deadline. If worker 0 fails, the attempt ends, and this pod with it.
@@ -215,7 +218,7 @@ class Worker:
 
 
 def _say_that_status_ended(ended: Sequence[Exit]) -> None:
-    if any(each.name == STATUS for each in ended):
+    if any(process.name == STATUS for process in ended):
         LOGGER.warning("the status server ended; training goes on, but nobody can follow it")
 
 

@@ -60,7 +60,7 @@ def is_monitor(name: str) -> bool:
 
 
 def kind_and_number(name: str) -> tuple[str, int]:
-    """``rank-10`` as ``("rank", 10)``, so that rank 2 comes before rank 10."""
+    """Return ``("rank", 10)`` for ``rank-10``, so that rank 2 comes before rank 10."""
     kind, _, number = name.partition("-")
     return kind, int(number or 0)
 
@@ -80,7 +80,7 @@ class Exit:
     code: int
     """Exit code; negative: the signal that killed it."""
     remark: str = ""
-    """What else is to be said of how it ended."""
+    """A remark on how it ended."""
 
     @property
     def how(self) -> str:

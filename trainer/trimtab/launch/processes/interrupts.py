@@ -36,7 +36,7 @@ class _Note:
     is_urgent = False
 
 
-#: Of the `interruptible` that is entered; None outside.
+#: The note of the `interruptible` that is entered; None outside.
 _note: _Note | None = None
 
 
@@ -96,7 +96,7 @@ def pause(seconds: float) -> None:
 
 def _heeded() -> list[signal.Signals]:
     """Return all three signals, without SIGHUP where the command was started to ignore it (``nohup``)."""
-    return [each for each in _SIGNALS if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
+    return [number for number in _SIGNALS if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def _end(number: int, frame: FrameType | None) -> None:

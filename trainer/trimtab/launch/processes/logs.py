@@ -46,7 +46,7 @@ class ProcessLogs(Protocol):
         ...
 
     def introduce(self, name: str) -> str:
-        """Half a sentence before the last lines of a process, where it printed any; it says where the rest is."""
+        """Return half a sentence before the last lines of a process, if it printed any: where the rest is."""
         ...
 
 
@@ -155,7 +155,7 @@ class LogForwarder(PipedOutput):
     """The log of a pod: a `ProcessLogs`."""
 
     def __init__(self, output: BinaryIO, *, named: bool) -> None:
-        """``named``: write before each line which process printed it, for where several do."""
+        """Write to ``output``; ``named``: before each line the process that printed it, for where several do."""
         super().__init__()
         self._output = output
         self._named = named
@@ -173,7 +173,7 @@ class LogForwarder(PipedOutput):
         return [line.decode(errors="replace").rstrip() for line in lines if line.strip()]
 
     def introduce(self, name: str) -> str:
-        """Nothing where the process printed nothing: the container's log has no more of it."""
+        """Return nothing where the process printed nothing: the container's log has no more of it."""
         return "it last said" if self.last_lines(name) else ""
 
     def _begin(self, name: str) -> None:

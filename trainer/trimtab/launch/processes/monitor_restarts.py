@@ -9,7 +9,7 @@ FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 #: A monitor that ran for so many seconds is started again after `FIRST_PAUSE`.
 STEADY_SECONDS = 60.0
-#: What a monitor returns for a mistake of the user's, which it has said in one line.
+#: Exit code of a monitor for a mistake of the user's, which it has said in one line.
 MISTAKE = 2
 
 

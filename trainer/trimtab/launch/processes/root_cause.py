@@ -30,16 +30,16 @@ def await_root_cause(
     pause: Callable[[], object],
     has_failed: Callable[[Exit], bool],
 ) -> list[Exit]:
-    """``failed``, and what fails within `ROOT_CAUSE_SECONDS` more, as long as every process in it only lost another.
+    """Return ``failed``, and what fails within `ROOT_CAUSE_SECONDS` more, as long as each only lost another.
 
     ``pause`` waits between two looks at the children.
     """
     found, newly, deadline = list(failed), list(failed), time.monotonic() + ROOT_CAUSE_SECONDS
-    while all(_lost_another(last_lines(each.name)) for each in newly) and time.monotonic() < deadline:
+    while all(_lost_another(last_lines(ended.name)) for ended in newly) and time.monotonic() < deadline:
         if not any(map(is_rank, children.running)):
             break
         pause()
-        newly = [each for each in children.collect() if has_failed(each)]
+        newly = [ended for ended in children.collect() if has_failed(ended)]
         found += newly
     return found
 
@@ -47,7 +47,7 @@ def await_root_cause(
 def root_cause(failed: Sequence[Exit], last_lines: LastLines) -> Exit:
     """Choose the process to name: not one that only lost another, then one that a signal killed, then the lowest."""
     return min(
-        failed, key=lambda each: (_lost_another(last_lines(each.name)), each.code >= 0, *kind_and_number(each.name))
+        failed, key=lambda ended: (_lost_another(last_lines(ended.name)), ended.code >= 0, *kind_and_number(ended.name))
     )
 
 

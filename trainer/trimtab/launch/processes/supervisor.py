@@ -36,7 +36,7 @@ class Ending:
     """The end of an attempt."""
 
     state: str
-    """As in `trimtab.run_files.result.RunResult`."""
+    """A state of `trimtab.run_files.result.RunResult`."""
     message: str = ""
     failed: tuple[Exit, ...] = ()
     """The processes that failed, where all ranks may be restarted for it; `describe_failure` makes the message."""
@@ -98,16 +98,22 @@ class Supervisor:
     def wait(self, check: Callable[[Sequence[Exit]], Ending | None]) -> Ending:
         """Wait until all ranks have succeeded, a process has failed, or ``check`` ends the attempt.
 
-        ``check`` is called at every look with the processes that ended since the last; what it returns comes before
-        their own failures. A monitor that ends is started again, after a pause that grows. It has failed only if it
-        names a mistake of the user's before the first step. Raises `Interrupted`.
+        A monitor that ends is started again, after a pause that grows. It has failed only if it names a mistake of the
+        user's before the first step.
+
+        Args:
+            check: Called at every look with the processes that ended since the last; what it returns comes before
+                their own failures.
+
+        Raises:
+            Interrupted: A signal came.
         """
         while any(map(is_rank, self.children.running)):
             self._pause()
             ended = self.children.collect()
             if (ending := check(ended)) is not None:
                 return ending
-            if failed := [each for each in ended if self._has_failed(each)]:
+            if failed := list(filter(self._has_failed, ended)):
                 all_failed = await_root_cause(failed, self._last_lines, self.children, self._pause, self._has_failed)
                 return Ending("failed", failed=tuple(all_failed))
             self._restart_monitors(ended)
@@ -121,10 +127,10 @@ class Supervisor:
     def _restart_monitors(self, ended: Sequence[Exit]) -> None:
         """Plan restarts of the monitors among those that ended, and start those whose pause is over."""
         now = time.monotonic()
-        for each in ended:
-            if is_monitor(each.name):
-                sentence = self._restarts.ended(each, now)
-                with self._logs.output(each.name) as output:
+        for monitor in ended:
+            if is_monitor(monitor.name):
+                sentence = self._restarts.ended(monitor, now)
+                with self._logs.output(monitor.name) as output:
                     os.write(output, f"{sentence}\n".encode())
         for name in self._restarts.take_due(now):
             self.start(name, self._monitors[name])

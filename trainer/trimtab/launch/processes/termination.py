@@ -78,6 +78,6 @@ _USUAL_SECONDS = 30.0
 
 
 def termination_grace(job: TrainingJob) -> float:
-    """Seconds from SIGTERM to SIGKILL of a run that is told to end: terminationGracePeriodSeconds, or 30."""
+    """Return the seconds from SIGTERM to SIGKILL of a run: terminationGracePeriodSeconds, or 30."""
     period = job.spec.template["spec"].get("terminationGracePeriodSeconds")
     return _USUAL_SECONDS if period is None else float(period)

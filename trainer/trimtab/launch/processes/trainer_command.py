@@ -34,7 +34,7 @@ class Process:
     argv: Sequence[str]
     environment: Mapping[str, str]
     directory: Path | None = None
-    """Where it runs; None: where the launcher does."""
+    """The working directory; None: the launcher's."""
 
 
 def rank_environment(
@@ -234,7 +234,7 @@ _REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """``$(NAME)`` becomes the variable's value and ``$$`` a dollar; references to unknown names are left unchanged."""
+    """Replace ``$(NAME)`` by the variable's value and ``$$`` by a dollar; unknown names are left unchanged."""
 
     def replace(found: re.Match[str]) -> str:
         return "$" if found[1] else variables.get(found[2], found[0])
