@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class DebugState:
     """A copy of the coordinator's state at one moment."""
 
-    is_round_wanted: bool
-    """True if a round is under way, or about to be."""
+    is_sweep_wanted: bool
+    """True if a sweep is under way, or about to be."""
     num_links_tested: int
     """Links that a test has succeeded on."""
     interval_seconds: float

@@ -65,7 +65,7 @@ def test_result_from_proto(answer: netmon_pb2.TestBandwidthResponse) -> tuple[Me
     return measurement, seconds, float(answer.sent_bytes) or min(value * seconds, _MOST_BYTES)
 
 
-def with_round(
+def with_sweep(
     state: netmon_pb2.NetworkState, measured: Iterable[tuple[int, int]], not_measured: Iterable[tuple[int, int]]
 ) -> netmon_pb2.NetworkState:
     """Return the state as the answer to a measurement, with the links that it measured and could not measure."""
