@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import logging
 import time
+from dataclasses import dataclass
 
 import grpc
 from trimtab_api.netmon.v1 import netmon_pb2
 from trimtab_api.rpc.channels import format_grpc_error
 
-from trimtab_netmon.coordination.debug_state import DebugState
 from trimtab_netmon.coordination.link_estimates import CHANGE, BandwidthRecords, MaxAge, ReceiveRateEvidence
 from trimtab_netmon.coordination.link_tests import LinkTests
 from trimtab_netmon.coordination.merged_links import MONITOR_TIMEOUT, MergedLinks
@@ -51,6 +51,20 @@ class ProbeDeferredError(Exception):
 
 class ShuttingDownError(Exception):
     """The monitor stops: nothing more is measured."""
+
+
+@dataclass(frozen=True)
+class DebugState:
+    """A view of the coordinator's plans at one moment, for tests and for people who ask why a link is not tested."""
+
+    is_sweep_wanted: bool
+    """True if a sweep is under way, or about to be."""
+    num_links_tested: int
+    """Links that a test has succeeded on."""
+    interval_seconds: float
+    """Seconds between two periodic probes, at present."""
+    missing_from_budget: tuple[tuple[float, float], ...]
+    """Seconds and bytes, by host, that its budget lacked after the last test there."""
 
 
 class Coordinator:
