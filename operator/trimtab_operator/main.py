@@ -177,7 +177,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _is_amounts(amounts: object) -> bool:
-    return isinstance(amounts, dict) and all(isinstance(each, str | int | float) for each in amounts.values())
+    return isinstance(amounts, dict) and all(isinstance(amount, str | int | float) for amount in amounts.values())
 
 
 def _own_namespace() -> str:

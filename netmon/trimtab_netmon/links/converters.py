@@ -134,4 +134,4 @@ def _method(number: int) -> Method:
     return Method(number) if number in _METHODS else Method.NONE
 
 
-_METHODS = {each.value for each in Method}
+_METHODS = {method.value for method in Method}
