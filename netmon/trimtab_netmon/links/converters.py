@@ -56,7 +56,7 @@ def test_result_from_proto(answer: netmon_pb2.TestBandwidthResponse) -> tuple[Me
     """Return the measurement that a test found, the seconds it took and the bytes it sent.
 
     Raises:
-        MalformedReplyError: If the answer's figures are not finite and positive.
+        MalformedReplyError: If the answer's figures cannot be true.
     """
     value, seconds = answer.bandwidth_bytes_per_second, answer.duration_seconds
     if not (0 < value < math.inf and 0 <= seconds < math.inf):
