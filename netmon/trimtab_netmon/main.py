@@ -133,8 +133,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _stop_on_signals(stop: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, stop)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, stop)
 
 
 def _first(error: BaseException) -> BaseException:

@@ -136,9 +136,9 @@ def _deleted_at(metadata: Object) -> str:
 
 
 def _disruption(worker: int, status: Object) -> Problem | None:
-    for each in status.get("conditions", ()):
-        if each["type"] == "DisruptionTarget" and each["status"] == "True":
-            why = ": ".join(filter(None, (each.get("reason"), each.get("message"))))
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
+            why = ": ".join(filter(None, (condition.get("reason"), condition.get("message"))))
             return Problem("Disrupted", f"worker {worker} was taken away: {why}")
     return None
 
@@ -189,7 +189,10 @@ def _first_failed_container(status: Object) -> Object | None:
     ]
     return min(
         failed,
-        key=lambda each: (each["name"] != TRAINER_CONTAINER, each["state"]["terminated"].get("finishedAt") or ""),
+        key=lambda container: (
+            container["name"] != TRAINER_CONTAINER,
+            container["state"]["terminated"].get("finishedAt") or "",
+        ),
         default=None,
     )
 
@@ -252,20 +255,20 @@ def _crash(worker: int, container: Object) -> Problem | None:
 
 
 def _obstacle_to_start(worker: int, status: Object) -> Problem | None:
-    for each in status.get("conditions", ()):
-        if each["type"] == "PodScheduled" and each["status"] == "False":
-            reason = each.get("reason", "Unschedulable")
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            reason = condition.get("reason", "Unschedulable")
             if reason == "SchedulingGated":
                 return Problem(
                     reason, f"worker {worker} is held back by its schedulingGates; whoever set them lifts them"
                 )
-            return Problem(reason, f"worker {worker} cannot be placed: {each.get('message') or reason}")
-    for each in _containers(status):
-        waiting = each.get("state", {}).get("waiting") or {}
+            return Problem(reason, f"worker {worker} cannot be placed: {condition.get('message') or reason}")
+    for container in _containers(status):
+        waiting = container.get("state", {}).get("waiting") or {}
         reason = waiting.get("reason", "")
         if reason not in _PASSING:
             said = waiting.get("message") or reason
-            return Problem(reason, f"worker {worker} cannot start container {each['name']}: {reason}: {said}")
+            return Problem(reason, f"worker {worker} cannot start container {container['name']}: {reason}: {said}")
     return None
 
 
