@@ -48,7 +48,7 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
     probe_bytes = _parsed(parse_size, arguments.probe_bytes_per_day, "--probe-bytes-per-day")
     return Settings(
         worker=arguments.rank,
-        peers=tuple(Endpoint.parse(each, "--peers", listen.port) for each in written_out(arguments.peers, "--peers")),
+        peers=tuple(Endpoint.parse(name, "--peers", listen.port) for name in written_out(arguments.peers, "--peers")),
         listen=listen,
         interface=first_usable(arguments.interface),
         probe_interval=probe_interval,
@@ -133,8 +133,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _stop_on_signals(stop: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, stop)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, stop)
 
 
 def _first(error: BaseException) -> BaseException:

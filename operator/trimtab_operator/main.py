@@ -46,8 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     _collect_seldom()
     stop = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: stop.set())
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, lambda *_: stop.set())
     operator = Operator(connect(num_connections=settings.num_workers + 8), settings, _exit_at_once)
     operator.start()
     logging.info("health and metrics on port %d", operator.health.port)
@@ -177,7 +177,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _is_amounts(amounts: object) -> bool:
-    return isinstance(amounts, dict) and all(isinstance(each, str | int | float) for each in amounts.values())
+    return isinstance(amounts, dict) and all(isinstance(amount, str | int | float) for amount in amounts.values())
 
 
 def _own_namespace() -> str:

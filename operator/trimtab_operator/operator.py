@@ -197,7 +197,7 @@ class Operator:
         return None
 
     def _readiness_error(self) -> str | None:
-        waiting = [each.resource.plural for each in self._informers if not each.wait_until_synced(0)]
+        waiting = [informer.resource.plural for informer in self._informers if not informer.wait_until_synced(0)]
         return f"has not yet seen {', '.join(waiting)}" if waiting else None
 
     def _read_gauges(self) -> None:

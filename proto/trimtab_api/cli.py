@@ -81,7 +81,7 @@ def argparse_error(message: str, prog: str) -> UserError:
     if re.match(r"expected .* argument", said):
         return UserError(f"needs a value after it; {help_there}", field=field)
     if found := re.match(r"invalid choice: '(.*)' \(choose from (.*)\)", said):
-        known = [each.strip("'") for each in found[2].split(", ")]
+        known = [choice.strip("'") for choice in found[2].split(", ")]
         return UserError(f"is not known; {_meant(found[1], known)}", field=field, value=found[1])
     if found := re.fullmatch(r"ignored explicit argument '(.*)'", said):
         return UserError(f"takes no value; leave out ={found[1]}", field=field, value=found[1])
@@ -92,7 +92,7 @@ def argparse_error(message: str, prog: str) -> UserError:
 
 def unused_arguments_error(rest: Sequence[str], parser: Parser) -> UserError:
     """Return the error for arguments that ``parser`` has no use for."""
-    flag = next((each for each in rest if each.startswith("-")), None)
+    flag = next((argument for argument in rest if argument.startswith("-")), None)
     if flag is None:
         return UserError(f"is one argument too many; see `{parser.prog} --help`", value=rest[0])
     name, _, _ = flag.partition("=")
@@ -106,7 +106,7 @@ def unused_arguments_error(rest: Sequence[str], parser: Parser) -> UserError:
 
 
 def _meant(word: str, known: Sequence[str]) -> str:
-    bare = {each.lstrip("-"): each for each in known}  # their dashes make no two flags alike
+    bare = {option.lstrip("-"): option for option in known}  # their dashes make no two flags alike
     near = difflib.get_close_matches(word.lstrip("-"), bare, n=1)
     return f"did you mean {bare[near[0]]}?" if near else f"choose from {', '.join(known)}"
 

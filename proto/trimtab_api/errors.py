@@ -32,4 +32,4 @@ class UserError(Exception):
 
 def _on_one_line(text: str) -> str:
     """Escape what would break the line or the terminal: names come from files, and may hold anything."""
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

@@ -66,7 +66,7 @@ def parse_documents(text: str) -> list[Any]:
         found = []
         while loader.check_data():  # type: ignore[no-untyped-call]
             found.append(loader.get_data())
-        return [each for each in found if each is not None]
+        return [item for item in found if item is not None]
 
     result: list[Any] = _parsed(text, read)
     return result

@@ -90,7 +90,7 @@ async def measured(network, probe_interval=60.0, probe_budget=0.1):
     running = asyncio.create_task(coordinator.run())
     try:
         async with asyncio.timeout(20):
-            while len(network.tests) < NUM_WORKERS or coordinator.debug_state().is_round_wanted:
+            while len(network.tests) < NUM_WORKERS or coordinator.debug_state().is_sweep_wanted:
                 assert not running.done(), "worker 0's monitor has ended"
                 await asyncio.sleep(0.02)
             yield coordinator, published
@@ -166,7 +166,7 @@ def test_who_waits_for_a_measurement_hears_that_the_monitor_stops():
     async def scenario():
         async with measured(MadeUpNetwork(FAST, FAST, 0)) as (coordinator, _):
             waiting = asyncio.create_task(coordinator.measure_now("a step took longer"))
-            while not coordinator.debug_state().is_round_wanted:
+            while not coordinator.debug_state().is_sweep_wanted:
                 await asyncio.sleep(0)
         coordinator.close()
         await waiting
@@ -275,7 +275,7 @@ def test_a_latency_that_moved_brings_a_test_of_everyone_or_makes_the_figures_sta
         async with measured(network) as (coordinator, published):
             network.latency = 0.025
             await until(lambda: published.value.summary.bandwidth_bytes_per_second == SLOW)
-            await until(lambda: not coordinator.debug_state().is_round_wanted)
+            await until(lambda: not coordinator.debug_state().is_sweep_wanted)
             coordinator._budget.spend((0, 1), 1000.0, 1.0, time.monotonic())
             num_tests = len(network.tests)
             assert not published.value.summary.stale
@@ -307,7 +307,7 @@ def test_what_arrives_and_no_test_confirms_is_not_tested_again_and_again():
         network = MadeUpNetwork(SLOW, SLOW, 0)
         async with measured(network) as (coordinator, published):
             network.received[2] = FAST
-            await until(lambda: len(network.tests) >= 2 * NUM_WORKERS and not coordinator.debug_state().is_round_wanted)
+            await until(lambda: len(network.tests) >= 2 * NUM_WORKERS and not coordinator.debug_state().is_sweep_wanted)
             num_tests, revision = len(network.tests), published.value.revision
             for _ in range(10):
                 await coordinator._has_news.wait()

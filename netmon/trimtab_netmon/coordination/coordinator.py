@@ -1,6 +1,6 @@
 """Worker 0's coordination of monitoring: it schedules tests, merges the workers' tables and publishes.
 
-A periodic probe measures one link in turn. A round (full sweep) measures every host sending and receiving, when
+A periodic probe measures one link in turn. A sweep measures every host sending and receiving, when
 something changed.
 """
 
@@ -10,18 +10,18 @@ import asyncio
 import contextlib
 import logging
 import time
+from dataclasses import dataclass
 
 import grpc
 from trimtab_api.netmon.v1 import netmon_pb2
 from trimtab_api.rpc.channels import format_grpc_error
 
-from trimtab_netmon.coordination.debug_state import DebugState
 from trimtab_netmon.coordination.link_estimates import CHANGE, BandwidthRecords, MaxAge, ReceiveRateEvidence
 from trimtab_netmon.coordination.link_tests import LinkTests
 from trimtab_netmon.coordination.merged_links import MONITOR_TIMEOUT, MergedLinks
-from trimtab_netmon.coordination.probe_round import ProbeRound, RoundOutcome
 from trimtab_netmon.coordination.probe_schedule import Budget, Pair, ProbeInterval
 from trimtab_netmon.coordination.state_publisher import StatePublisher
+from trimtab_netmon.coordination.sweep import Sweep, SweepOutcome
 from trimtab_netmon.links import converters
 from trimtab_netmon.links.broadcast import Broadcast
 from trimtab_netmon.links.measurements import moved
@@ -31,9 +31,9 @@ from trimtab_netmon.settings import Settings
 
 log = logging.getLogger("trimtab_netmon")
 
-#: Changes of latency up to this [seconds] start no round: a busy machine answers echoes that late.
+#: Changes of latency up to this [seconds] start no sweep: a busy machine answers echoes that late.
 LATE_ECHOES = 500e-6
-#: Seconds between two attempts to complete a round, or to reach a monitor that does not answer.
+#: Seconds between two attempts to complete a sweep, or to reach a monitor that does not answer.
 RETRY = 0.5
 #: Seconds without an answer after which a monitor is told to be absent.
 ABSENT_AFTER = 5.0
@@ -46,15 +46,29 @@ PUBLISH_INTERVAL = 0.1
 
 
 class ProbeDeferredError(Exception):
-    """No round may start now; the message says why."""
+    """No sweep may start now; the message says why."""
 
 
 class ShuttingDownError(Exception):
     """The monitor stops: nothing more is measured."""
 
 
+@dataclass(frozen=True)
+class DebugState:
+    """A view of the coordinator's plans at one moment, for tests and for people who ask why a link is not tested."""
+
+    is_sweep_wanted: bool
+    """True if a sweep is under way, or about to be."""
+    num_links_tested: int
+    """Links that a test has succeeded on."""
+    interval_seconds: float
+    """Seconds between two periodic probes, at present."""
+    missing_from_budget: tuple[tuple[float, float], ...]
+    """Seconds and bytes, by host, that its budget lacked after the last test there."""
+
+
 class Coordinator:
-    """The schedule of tests and rounds, by the reports of workers and the requests of callers."""
+    """The schedule of probes and sweeps, by the reports of workers and the requests of callers."""
 
     def __init__(
         self, settings: Settings, peers: Peers, published: Broadcast[netmon_pb2.NetworkState], metrics: Metrics
@@ -75,18 +89,18 @@ class Coordinator:
         self._tests = LinkTests(peers, self._records, self._budget, metrics, self._on_test_end)
         self._publisher = StatePublisher(published, self._num_workers)
         self._routine_ended_at = float("-inf")
-        self._latency_at_round = 0.0
-        self._wanted: asyncio.Future[RoundOutcome] | None = None
-        """The future that callers of `measure_now` wait for; None when no round is under way or about to be."""
+        self._latency_at_sweep = 0.0
+        self._wanted: asyncio.Future[SweepOutcome] | None = None
+        """The future that callers of `measure_now` wait for; None when no sweep is under way or about to be."""
         self._deferred_sweep_reason = ""
-        """The reason for a round that the budget does not allow yet; empty when none is due."""
+        """The reason for a sweep that the budget does not allow yet; empty when none is due."""
         self._wake = asyncio.Event()
         self._has_news = asyncio.Event()
         self._absent: dict[int, tuple[float, str]] = {}
         """The monitors that do not answer: since when, and why."""
 
     async def measure_now(self, reason: str) -> netmon_pb2.NetworkState:
-        """Run a round, or join the one under way; the answer lists the links that it measured.
+        """Run a sweep, or join the one under way; the answer lists the links that it measured.
 
         Raises:
             ProbeDeferredError: If the budget is spent, or a periodic probe has just ended, whose traffic may be all
@@ -95,9 +109,9 @@ class Coordinator:
         if self._wanted is None and time.monotonic() < self._routine_ended_at + self._calm:
             raise ProbeDeferredError("a periodic probe has just slowed a link: ask again if it stays slow")
         done = await asyncio.shield(self._request_sweep(reason))
-        return converters.with_round(self._publisher.last, done.measured, done.not_measured)
+        return converters.with_sweep(self._publisher.last, done.measured, done.not_measured)
 
-    def _request_sweep(self, reason: str) -> asyncio.Future[RoundOutcome]:
+    def _request_sweep(self, reason: str) -> asyncio.Future[SweepOutcome]:
         if self._wanted is None:
             if not self._budget.allows_sweep(time.monotonic()):
                 raise ProbeDeferredError(
@@ -110,7 +124,7 @@ class Coordinator:
         return self._wanted
 
     def _request_sweep_when_budget_allows(self, reason: str) -> None:
-        """Start a round now, or as soon as the budget has recovered; test links often again."""
+        """Start a sweep now, or as soon as the budget has recovered; test links often again."""
         self._interval.reset()
         try:
             self._request_sweep(reason)
@@ -123,14 +137,14 @@ class Coordinator:
     def debug_state(self) -> DebugState:
         """Return what is about to be tested, and what it may cost; nothing changes."""
         return DebugState(
-            is_round_wanted=self._wanted is not None,
+            is_sweep_wanted=self._wanted is not None,
             num_links_tested=self._records.num_tested,
             interval_seconds=self._interval.seconds,
             missing_from_budget=self._budget.missing,
         )
 
     def close(self) -> None:
-        """Fail the round that callers of `measure_now` wait for."""
+        """Fail the sweep that callers of `measure_now` wait for."""
         if self._wanted is not None and not self._wanted.done():
             self._wanted.set_exception(ShuttingDownError("this monitor stops"))
             self._wanted.exception()  # marks it as retrieved: nobody may be waiting
@@ -197,17 +211,17 @@ class Coordinator:
         self._react_to_latency()
 
     def _react_to_latency(self) -> None:
-        """Start a round if the latency has changed: the bandwidth may have changed too."""
+        """Start a sweep if the latency has changed: the bandwidth may have changed too."""
         latency = self._links.summary.latency
-        if self._latency_at_round > 0 and moved(self._latency_at_round, latency, CHANGE, LATE_ECHOES):
-            self._latency_at_round = latency
+        if self._latency_at_sweep > 0 and moved(self._latency_at_sweep, latency, CHANGE, LATE_ECHOES):
+            self._latency_at_sweep = latency
             self._records.invalidate(self._records, time.monotonic())
             self._request_sweep_when_budget_allows(f"latency is now {latency * 1e3:.3g} ms")
 
     # When links are tested -------------------------------------------------------------------------------------------
 
     async def _follow_probe_schedule(self) -> None:
-        """Run a round at the start and on request, and a periodic probe whenever an interval has passed."""
+        """Run a sweep at the start and on request, and a periodic probe whenever an interval has passed."""
         await self._wait_for_latencies()
         self._request_sweep("nothing is known yet")
         tested_at = time.monotonic()
@@ -235,14 +249,14 @@ class Coordinator:
 
     async def _run_sweep(self) -> None:
         """Test every host once sending and once receiving; repeat what failed."""
-        current = ProbeRound(self._num_workers, self._records, time.monotonic())
+        current = Sweep(self._num_workers, self._records, time.monotonic())
         while not current.is_over(remaining := current.remaining(self._is_testable)):
             if current.num_tries > 0:
                 await asyncio.sleep(RETRY)
                 remaining = current.remaining(self._is_testable)
             current.num_tries += 1
             for batch in remaining:
-                self._latency_at_round = self._links.summary.latency
+                self._latency_at_sweep = self._links.summary.latency
                 current.tried |= set(batch)
                 await self._tests.run(batch)
         if not remaining and self._records.changed_at < current.began_at:

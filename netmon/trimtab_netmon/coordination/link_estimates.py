@@ -182,7 +182,7 @@ class BandwidthRecords:
         return suspects
 
     def revalidate(self, before: float) -> None:
-        """Drop the evidence found up to ``before``: a round since then has tested every host and found no change.
+        """Drop the evidence found up to ``before``: a sweep since then has tested every host and found no change.
 
         The links that it did not test have not changed either, since most limits are a host's. Evidence against a link
         whose own test was disturbed stays.
@@ -196,7 +196,7 @@ class BandwidthRecords:
         return now >= self._records[pair].retry_at
 
     def is_current(self, pair: Pair, since: float) -> bool:
-        """Return whether a link was tested since a round began, since the last change, and since evidence was found.
+        """Return whether a link was tested since a sweep began, since the last change, and since evidence was found.
 
         A link whose test found no change, in a batch that did, may have been tested just before the change.
         """

@@ -24,7 +24,7 @@ Pair = tuple[int, int]
 
 
 def batches(num_workers: int, is_testable: Callable[[Pair], bool] = lambda pair: True) -> list[list[Pair]]:
-    """Return the tests of a round, which measures every host sending and receiving, in batches that share no host.
+    """Return the tests of a sweep, which measures every host sending and receiving, in batches that share no host.
 
     Worker i sends to worker i + 1; where that link cannot be tested, the next one that can takes its place.
     """
@@ -157,7 +157,7 @@ class Budget:
             self._bytes[worker].spend(num_bytes, now)
 
     def allows_sweep(self, now: float) -> bool:
-        """Return whether every host can pay for a round."""
+        """Return whether every host can pay for a sweep."""
         return all(budget.level(now) > 0 for budget in (*self._seconds, *self._bytes))
 
     def allows_recheck(self, pair: Pair, now: float) -> bool:

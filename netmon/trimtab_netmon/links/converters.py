@@ -56,7 +56,7 @@ def test_result_from_proto(answer: netmon_pb2.TestBandwidthResponse) -> tuple[Me
     """Return the measurement that a test found, the seconds it took and the bytes it sent.
 
     Raises:
-        MalformedReplyError: If the answer's figures are not finite and positive.
+        MalformedReplyError: If the answer's figures cannot be true.
     """
     value, seconds = answer.bandwidth_bytes_per_second, answer.duration_seconds
     if not (0 < value < math.inf and 0 <= seconds < math.inf):
@@ -65,7 +65,7 @@ def test_result_from_proto(answer: netmon_pb2.TestBandwidthResponse) -> tuple[Me
     return measurement, seconds, float(answer.sent_bytes) or min(value * seconds, _MOST_BYTES)
 
 
-def with_round(
+def with_sweep(
     state: netmon_pb2.NetworkState, measured: Iterable[tuple[int, int]], not_measured: Iterable[tuple[int, int]]
 ) -> netmon_pb2.NetworkState:
     """Return the state as the answer to a measurement, with the links that it measured and could not measure."""
@@ -134,4 +134,4 @@ def _method(number: int) -> Method:
     return Method(number) if number in _METHODS else Method.NONE
 
 
-_METHODS = {each.value for each in Method}
+_METHODS = {method.value for method in Method}

@@ -41,7 +41,7 @@ async def look_up(name: str) -> list[str]:
     found = await asyncio.get_running_loop().getaddrinfo(
         absolute_name(name), None, family=socket.AF_INET, type=socket.SOCK_STREAM
     )
-    return [str(each[4][0]) for each in found]
+    return [str(item[4][0]) for item in found]
 
 
 @dataclass
@@ -104,7 +104,7 @@ class PeerAddresses:
     @property
     def unclaimed(self) -> list[tuple[str, int]]:
         """Addresses and ports in the Service that are no known worker's."""
-        known, ports = set(self._addresses.values()), sorted({each.port for each in self._endpoints})
+        known, ports = set(self._addresses.values()), sorted({endpoint.port for endpoint in self._endpoints})
         return [(address, port) for address in sorted(self._listed - known) for port in ports]
 
     def is_known(self, endpoint: tuple[str, int]) -> bool:

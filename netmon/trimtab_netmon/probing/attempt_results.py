@@ -76,6 +76,6 @@ class TestResult:
         """Return this result with the cost of earlier attempts added."""
         return replace(
             self,
-            duration=self.duration + sum(each.duration for each in earlier),
-            num_bytes=self.num_bytes + sum(each.num_bytes for each in earlier),
+            duration=self.duration + sum(attempt.duration for attempt in earlier),
+            num_bytes=self.num_bytes + sum(attempt.num_bytes for attempt in earlier),
         )

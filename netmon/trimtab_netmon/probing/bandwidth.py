@@ -81,7 +81,7 @@ class Rates:
 
 def flowing_in(samples: Sequence[Sample]) -> list[Sample]:
     """Return the samples from the test's first own data on."""
-    return [each for each in samples if each.own > 0]
+    return [sample for sample in samples if sample.own > 0]
 
 
 def rates_over(samples: Sequence[Sample], window: float) -> tuple[float, float]:
@@ -101,7 +101,7 @@ def best_rates(samples: Sequence[Sample]) -> tuple[float, float]:
     """
     flowing = flowing_in(samples)
     rates = (rates_over(flowing[: end + 1], RATE_WINDOW) for end in range(len(flowing)))
-    return max((each for each in rates if each[1] > 0), default=(0.0, 0.0))
+    return max((rate for rate in rates if rate[1] > 0), default=(0.0, 0.0))
 
 
 def has_seen_enough(samples: Sequence[Sample], expected: float, round_trip: float) -> bool:
@@ -130,7 +130,7 @@ def has_seen_enough(samples: Sequence[Sample], expected: float, round_trip: floa
     windows = []
     for back in range(3):
         end = flowing[-1].at - back * SETTLE_WINDOW
-        total, _ = rates_over([each for each in flowing if each.at <= end] or flowing[:1], SETTLE_WINDOW)
+        total, _ = rates_over([sample for sample in flowing if sample.at <= end] or flowing[:1], SETTLE_WINDOW)
         windows.append(total)
     return min(windows) > 0 and max(windows) < (1 + SAME_RATE) * min(windows)
 

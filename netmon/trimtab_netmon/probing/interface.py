@@ -132,7 +132,7 @@ class InterfaceWatch:
     def least_sent(self, window: float, since: float) -> float:
         """Return the bytes/s that left in the idlest ``window`` seconds since a moment; infinite: no such window."""
         self.read()
-        readings = [each for each in self._readings if each.at >= since]
+        readings = [reading for reading in self._readings if reading.at >= since]
         spans = (readings[: end + 1] for end in range(len(readings)))
         return min((_rates(span, window)[1] for span in spans if span[-1].at - span[0].at >= window), default=math.inf)
 

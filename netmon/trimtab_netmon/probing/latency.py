@@ -69,7 +69,7 @@ class LatencyWindow:
         if self._latency == 0:
             return True
         newest = self._samples[-1].at
-        shortest = min(each.seconds for each in self._samples if each.at > newest - WINDOW) / 2
+        shortest = min(sample.seconds for sample in self._samples if sample.at > newest - WINDOW) / 2
         return shortest > SUSPECT_ABOVE * self._latency
 
     def estimate(self) -> Latency | None:
@@ -82,9 +82,9 @@ class LatencyWindow:
         if len(self._samples) < FEWEST_QUIET:
             return None
         newest = self._samples[-1].at
-        recent = [each.seconds for each in self._samples if each.at > newest - WINDOW]
-        all_quiet = [each.seconds for each in self._samples if each.quiet]
-        quiet = [each.seconds for each in self._samples if each.quiet and each.at > newest - WINDOW]
+        recent = [sample.seconds for sample in self._samples if sample.at > newest - WINDOW]
+        all_quiet = [sample.seconds for sample in self._samples if sample.quiet]
+        quiet = [sample.seconds for sample in self._samples if sample.quiet and sample.at > newest - WINDOW]
         if len(quiet) < FEWEST_QUIET:
             quiet = all_quiet[-FEWEST_QUIET:]
         if len(quiet) >= FEWEST_QUIET:
@@ -97,7 +97,7 @@ class LatencyWindow:
         if self._latency == 0:
             self._latency = min(recent) / 2
         self._latency = min(self._latency, min(recent) / 2)
-        shown = (each.at for each in reversed(self._samples) if each.quiet or self._shows(each))
+        shown = (sample.at for sample in reversed(self._samples) if sample.quiet or self._shows(sample))
         self._shown_at = max(self._shown_at, next(shown, float("-inf")))
         return Latency(
             latency=self._latency,

@@ -64,7 +64,7 @@ class Monitor:
         require_device_of(settings.listen.host, settings.interface)
         self._key = echo_key(Certificates.from_environment())
         # Only monitors that prove themselves by the key can say which address of the Service is whose.
-        service = settings.service if self._key and len({each.port for each in settings.peers}) == 1 else None
+        service = settings.service if self._key and len({peer.port for peer in settings.peers}) == 1 else None
         self._addresses = PeerAddresses(settings.worker, settings.peers, settings.listen, service)
         self._peers = Peers(settings.peers, self._addresses)
         self._windows = {worker: LatencyWindow() for worker in settings.others}
@@ -147,7 +147,7 @@ class Monitor:
                 self._links.publish(
                     netmon_pb2.LinkTable(
                         source=self._settings.worker,
-                        links=[converters.link_to_proto(each) for each in links],
+                        links=[converters.link_to_proto(link) for link in links],
                         received_bytes_per_second=self._interface.most_received(ARRIVALS_WINDOW),
                     )
                 )
@@ -177,8 +177,8 @@ class Monitor:
         async for state in self._published.subscribe():
             self._metrics.show(state)
             self._capacities = _capacities(state, self._settings.worker)
-            mine = [each for each in state.links if self._settings.worker in (each.source, each.target)]
-            self._interface.capacity = max((converters.magnitude(each.bandwidth.value) for each in mine), default=0.0)
+            mine = [link for link in state.links if self._settings.worker in (link.source, link.target)]
+            self._interface.capacity = max((converters.magnitude(link.bandwidth.value) for link in mine), default=0.0)
 
     async def _lead_or_follow(self) -> None:
         """Coordinate on worker 0; on the others, publish what worker 0 publishes."""

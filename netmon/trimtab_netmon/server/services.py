@@ -123,5 +123,5 @@ class MonitorPeer:
 
 def _engines(request: netmon_pb2.ReceiveTestRequest) -> list[Engine]:
     """Return the engines that a sender can use, of those known here."""
-    known = {each.value: each for each in Engine}
+    known = {engine.value: engine for engine in Engine}
     return [known[number] for number in request.engines if number in known]

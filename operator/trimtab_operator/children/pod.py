@@ -96,7 +96,7 @@ def pod_template(
         given = pod.get("imagePullSecrets") or [*account_pull_secrets]
         ours = [{"name": name} for name in settings.netmon_pull_secrets]
         pod["imagePullSecrets"] = [*given, *(each for each in ours if each not in given)]
-    trainer = next(each for each in pod["containers"] if each["name"] == TRAINER_CONTAINER)
+    trainer = next(container for container in pod["containers"] if container["name"] == TRAINER_CONTAINER)
     _complete_trainer(trainer, job, namespace, attempt)
     monitor = _monitor(job, namespace, attempt, settings, trainer)
     monitor["resources"] = guaranteed(settings.netmon_resources) if is_guaranteed(pod) else settings.netmon_resources
@@ -133,11 +133,11 @@ def _complete_trainer(trainer: Object, job: TrainingJob, namespace: str, attempt
         {"name": RUN_VOLUME, "mountPath": RUN_DIRECTORY},
         {"name": _SHM_VOLUME, "mountPath": _SHARED_MEMORY},
     ]
-    taken = {str(PurePosixPath(str(each.get("mountPath") or ""))) for each in mounts}  # /dev/shm/ is /dev/shm
+    taken = {str(PurePosixPath(str(mount.get("mountPath") or ""))) for mount in mounts}  # /dev/shm/ is /dev/shm
     trainer["volumeMounts"] = [*mounts, *(each for each in ours if each["mountPath"] not in taken)]
     ports = trainer.get("ports") or []
-    named = {each.get("containerPort") for each in ports if each.get("protocol", "TCP") == "TCP"}
-    trainer["ports"] = [*ports, *(each for each in _TRAINER_PORTS if each["containerPort"] not in named)]
+    named = {port.get("containerPort") for port in ports if port.get("protocol", "TCP") == "TCP"}
+    trainer["ports"] = [*ports, *(port for port in _TRAINER_PORTS if port["containerPort"] not in named)]
 
 
 def _monitor(job: TrainingJob, namespace: str, attempt: int, settings: Settings, trainer: Object) -> Object:
@@ -200,8 +200,8 @@ def _volumes(job: TrainingJob, given: Iterable[Object], trainer: Object) -> list
         {"name": _SHM_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory}},
         {"name": _TMP_VOLUME, "emptyDir": {}},
     ]
-    taken = {each.get("name") for each in given}
-    mounted = {each["name"] for each in trainer["volumeMounts"]}
+    taken = {volume.get("name") for volume in given}
+    mounted = {mount["name"] for mount in trainer["volumeMounts"]}
     return [each for each in ours if each["name"] not in taken and each["name"] in mounted | {_TMP_VOLUME, _TLS_VOLUME}]
 
 
@@ -226,7 +226,7 @@ def _interface(trainer: Object) -> tuple[str, list[Object]]:
 
     The device is the user's (on the host's network), or else a pod's own.
     """
-    given = [each for each in trainer["env"] if each["name"] == _INTERFACE_VARIABLE]
+    given = [variable for variable in trainer["env"] if variable["name"] == _INTERFACE_VARIABLE]
     if given and given[0].get("valueFrom"):
         return f"$({_INTERFACE_VARIABLE})", given[:1]
     return str((given and given[0].get("value")) or POD_INTERFACE), []

@@ -71,7 +71,7 @@ def issue_certificates(job: str, namespace: str, now: datetime) -> Certificates:
 
 
 def job_file(job: TrainingJob, namespace: str) -> str:
-    """Return the TrainingJob as JSON for a session: name, workers, template, and fields that have no default value.
+    """Return the TrainingJob as JSON: name, workers, template, and the fields that differ from their defaults.
 
     A trainer image of another version fills in the defaults itself, so an older image need not know a field that was
     added with a default. Status and metadata of Kubernetes are left out.

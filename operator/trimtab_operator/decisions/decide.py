@@ -114,7 +114,7 @@ def decide(observed: ObservedState) -> Decision:
         return Decision(terminal_state=TerminalState("Failed", "DeadlineExceeded", message))
 
     if batch_job is None:
-        obsolete = next((each for each in observed.earlier_batch_jobs if not each.is_deleting), None)
+        obsolete = next((job for job in observed.earlier_batch_jobs if not job.is_deleting), None)
         if obsolete is not None:
             return Decision(Action.DELETE_BATCH_JOB, batch_job=obsolete)
         waiting = min(LONGEST_WAIT, seconds_to(status.last_restart_time, observed.now))  # else by another's wrong clock

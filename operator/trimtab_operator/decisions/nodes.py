@@ -61,4 +61,4 @@ class Nodes:
 
 def _is_ready(node: Object) -> bool:
     conditions = node.get("status", {}).get("conditions", ())
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

@@ -54,7 +54,9 @@ class BatchJob:
     def read(cls, job: Object) -> Self:
         """Return the part of a Job that decisions need."""
         metadata, status = job["metadata"], job.get("status", {})
-        conditions = {each["type"]: each for each in status.get("conditions", ()) if each["status"] == "True"}
+        conditions = {
+            condition["type"]: condition for condition in status.get("conditions", ()) if condition["status"] == "True"
+        }
         # FailureTarget comes first, Failed when the last pod has ended.
         failed = conditions.get("FailureTarget") or conditions.get("Failed")
         # Anybody may edit the labels of a Job; its template still has those that it was made with.

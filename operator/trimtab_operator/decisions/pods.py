@@ -116,9 +116,9 @@ def trim_pod(pod: Object) -> None:
     labels = metadata.get("labels", {})
     of_metadata = ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")
     pod["metadata"] = {key: metadata[key] for key in of_metadata if key in metadata}
-    owners = [each for each in metadata.get("ownerReferences", ()) if each.get("controller")]
+    owners = [owner for owner in metadata.get("ownerReferences", ()) if owner.get("controller")]
     pod["metadata"]["ownerReferences"] = [
-        {key: each[key] for key in ("kind", "name", "uid", "controller") if key in each} for each in owners
+        {key: owner[key] for key in ("kind", "name", "uid", "controller") if key in owner} for owner in owners
     ]
     pod["metadata"]["labels"] = {key: labels[key] for key in _LABELS if key in labels}
     kept = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
@@ -136,9 +136,9 @@ def _deleted_at(metadata: Object) -> str:
 
 
 def _disruption(worker: int, status: Object) -> Problem | None:
-    for each in status.get("conditions", ()):
-        if each["type"] == "DisruptionTarget" and each["status"] == "True":
-            why = ": ".join(filter(None, (each.get("reason"), each.get("message"))))
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
+            why = ": ".join(filter(None, (condition.get("reason"), condition.get("message"))))
             return Problem("Disrupted", f"worker {worker} was taken away: {why}")
     return None
 
@@ -146,11 +146,13 @@ def _disruption(worker: int, status: Object) -> Problem | None:
 def _is_memory_eviction(status: Object) -> bool:
     """Return whether a kubelet evicted the pod for want of memory, by the condition and the pod's message."""
     by_kubelet = any(
-        each["type"] == "DisruptionTarget" and each["status"] == "True" and each.get("reason") == "TerminationByKubelet"
-        for each in status.get("conditions", ())
+        condition["type"] == "DisruptionTarget"
+        and condition["status"] == "True"
+        and condition.get("reason") == "TerminationByKubelet"
+        for condition in status.get("conditions", ())
     )
-    said = (status.get("message"), *(each.get("message") for each in status.get("conditions", ())))
-    return by_kubelet and any("low on resource: memory" in (each or "") for each in said)
+    said = (status.get("message"), *(condition.get("message") for condition in status.get("conditions", ())))
+    return by_kubelet and any("low on resource: memory" in (text or "") for text in said)
 
 
 def _failure(worker: int, status: Object, failed: Object | None, is_deleted: bool) -> Problem:
@@ -180,24 +182,33 @@ def _has_no_step(failed: Object) -> bool:
 
 def _first_failed_container(status: Object) -> Object | None:
     """Return the trainer if it failed, else the container that failed first; None if none did."""
-    failed = [each for each in _containers(status) if (each.get("state", {}).get("terminated") or {}).get("exitCode")]
+    failed = [
+        container
+        for container in _containers(status)
+        if (container.get("state", {}).get("terminated") or {}).get("exitCode")
+    ]
     return min(
         failed,
-        key=lambda each: (each["name"] != TRAINER_CONTAINER, each["state"]["terminated"].get("finishedAt") or ""),
+        key=lambda container: (
+            container["name"] != TRAINER_CONTAINER,
+            container["state"]["terminated"].get("finishedAt") or "",
+        ),
         default=None,
     )
 
 
 def _is_ready(status: Object) -> bool:
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions", ())
+    )
 
 
 def _is_unready(status: Object) -> bool:
     if status.get("phase") != "Running":
         return False
-    ready = [each["status"] for each in status.get("conditions", ()) if each["type"] == "Ready"]
-    trainer = [each for each in status.get("containerStatuses", ()) if each["name"] == TRAINER_CONTAINER]
-    return "False" in ready and not any(each.get("state", {}).get("terminated") for each in trainer)
+    ready = [condition["status"] for condition in status.get("conditions", ()) if condition["type"] == "Ready"]
+    trainer = [container for container in status.get("containerStatuses", ()) if container["name"] == TRAINER_CONTAINER]
+    return "False" in ready and not any(container.get("state", {}).get("terminated") for container in trainer)
 
 
 def _is_marked_unready(pod: Object) -> bool:
@@ -206,7 +217,7 @@ def _is_marked_unready(pod: Object) -> bool:
     A kubelet says that a pod is not ready only where a container or a readiness gate is not.
     """
     status = pod.get("status", {})
-    holds = {each["type"]: each["status"] for each in status.get("conditions", ())}
+    holds = {condition["type"]: condition["status"] for condition in status.get("conditions", ())}
     has_gates = bool(pod.get("spec", {}).get("readinessGates"))
     return holds.get("Ready") == "False" and holds.get("ContainersReady") == "True" and not has_gates
 
@@ -214,10 +225,10 @@ def _is_marked_unready(pod: Object) -> bool:
 def _is_mounting(status: Object) -> bool:
     if status.get("phase") not in (None, "Pending"):
         return False
-    holding = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
+    holding = {condition["type"] for condition in status.get("conditions", ()) if condition["status"] == "True"}
     if "PodReadyToStartContainers" in holding:  # the volumes are mounted; the pod waits for its images
         return False
-    reasons = {(each.get("state", {}).get("waiting") or {}).get("reason", "") for each in _containers(status)}
+    reasons = {(container.get("state", {}).get("waiting") or {}).get("reason", "") for container in _containers(status)}
     return bool(reasons) and reasons <= _MOUNTING
 
 
@@ -225,7 +236,9 @@ def _obstacle(worker: int, status: Object) -> Problem | None:
     phase = status.get("phase")
     if phase not in (None, "Pending", "Running"):
         return None
-    crashing = next(filter(None, (_crash(worker, each) for each in status.get("initContainerStatuses", ()))), None)
+    crashing = next(
+        filter(None, (_crash(worker, container) for container in status.get("initContainerStatuses", ()))), None
+    )
     return crashing or (None if phase == "Running" else _obstacle_to_start(worker, status))
 
 
@@ -242,20 +255,20 @@ def _crash(worker: int, container: Object) -> Problem | None:
 
 
 def _obstacle_to_start(worker: int, status: Object) -> Problem | None:
-    for each in status.get("conditions", ()):
-        if each["type"] == "PodScheduled" and each["status"] == "False":
-            reason = each.get("reason", "Unschedulable")
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            reason = condition.get("reason", "Unschedulable")
             if reason == "SchedulingGated":
                 return Problem(
                     reason, f"worker {worker} is held back by its schedulingGates; whoever set them lifts them"
                 )
-            return Problem(reason, f"worker {worker} cannot be placed: {each.get('message') or reason}")
-    for each in _containers(status):
-        waiting = each.get("state", {}).get("waiting") or {}
+            return Problem(reason, f"worker {worker} cannot be placed: {condition.get('message') or reason}")
+    for container in _containers(status):
+        waiting = container.get("state", {}).get("waiting") or {}
         reason = waiting.get("reason", "")
         if reason not in _PASSING:
             said = waiting.get("message") or reason
-            return Problem(reason, f"worker {worker} cannot start container {each['name']}: {reason}: {said}")
+            return Problem(reason, f"worker {worker} cannot start container {container['name']}: {reason}: {said}")
     return None
 
 

@@ -30,12 +30,12 @@ def find_blocking_reason(observed: ObservedState, state: State) -> Problem | Non
         return observed.creation_error
     blocked = [(pod.worker, pod.blocking_reason) for pod in observed.pods if pod.blocking_reason is not None]
     # Always the same of several, whichever pod changed last: each flip of a condition would be another write.
-    return min(blocked, key=lambda each: (each[0], each[1].reason, each[1].message))[1] if blocked else None
+    return min(blocked, key=lambda problem: (problem[0], problem[1].reason, problem[1].message))[1] if blocked else None
 
 
 def unready_workers(observed: ObservedState) -> Problem | None:
     """Return the workers that are no longer ready, though none of their trainers has ended."""
-    unready = sorted((pod for pod in observed.pods if pod.is_unready), key=lambda each: each.worker)
+    unready = sorted((pod for pod in observed.pods if pod.is_unready), key=lambda pod: pod.worker)
     if not unready:
         return None
     names = [f"{pod.worker} (on {pod.node})" if pod.node else str(pod.worker) for pod in unready]
@@ -53,7 +53,7 @@ def missing_workers(observed: ObservedState, workers: Workers) -> str:
     missing = [worker for worker in range(observed.job.spec.workers) if worker not in ready]
     if not ready or len(ready) != workers.ready:
         return ""
-    return f"waiting for {_worker_list(missing, [str(each) for each in missing])}"
+    return f"waiting for {_worker_list(missing, [str(worker) for worker in missing])}"
 
 
 def _overdue_pod(observed: ObservedState) -> Problem | None:
@@ -61,7 +61,7 @@ def _overdue_pod(observed: ObservedState) -> Problem | None:
 
     It does not wait for an earlier attempt's pod whose node is known to be lost.
     """
-    for pod in sorted((*observed.pods, *observed.stale_pods), key=lambda each: each.worker):
+    for pod in sorted((*observed.pods, *observed.stale_pods), key=lambda pod: pod.worker):
         to_end_by = parse_time(pod.to_end_by)
         if to_end_by is not None and (observed.now - to_end_by).total_seconds() > _LATE_SECONDS:
             where = f"the pod of worker {pod.worker} on node {pod.node}"

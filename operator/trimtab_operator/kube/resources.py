@@ -59,7 +59,7 @@ def controller_kind(found: Object) -> str:
 
 def _of_controller(found: Object, field: str) -> str:
     owners = found["metadata"].get("ownerReferences", ())
-    return next((str(each.get(field, "")) for each in owners if each.get("controller")), "")
+    return next((str(owner.get(field, "")) for owner in owners if owner.get("controller")), "")
 
 
 def resource_of(manifest: Object) -> Resource:

@@ -28,7 +28,10 @@ _OMISSION = " … "
 
 def printable(message: str) -> str:
     """Replace control characters, which could move a terminal's cursor; line breaks stay."""
-    return "".join(each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in message)
+    return "".join(
+        character if character.isprintable() or character == "\n" else "\N{REPLACEMENT CHARACTER}"
+        for character in message
+    )
 
 
 def on_one_line(message: str) -> str:

@@ -103,7 +103,7 @@ def _state(job: Object) -> str:
 
 def _start_seconds(status: dict[str, Any]) -> float | None:
     """Return the seconds from the request for pods to their readiness; None before that, or if a clock was wrong."""
-    started = next((each for each in status.get("conditions", ()) if each["type"] == "Started"), None)
+    started = next((condition for condition in status.get("conditions", ()) if condition["type"] == "Started"), None)
     asked, ready = parse_time(status.get("startTime")), parse_time(started and started["lastTransitionTime"])
     if started is None or started["status"] != "True" or asked is None or ready is None or ready < asked:
         return None

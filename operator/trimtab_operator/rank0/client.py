@@ -142,7 +142,7 @@ class Rank0Client:
     def num_streams(self) -> int:
         """Number of jobs whose rank 0 sends, or is being called."""
         with self._lock:
-            return sum(each.watch is not None and not each.watch.done() for each in self._followed.values())
+            return sum(followed.watch is not None and not followed.watch.done() for followed in self._followed.values())
 
     def unreachable_reason(self, uid: str) -> str:
         """Return why no message has come for `SILENT_SECONDS` though all workers are ready; empty if one has."""
@@ -287,5 +287,5 @@ def _cancel(followed: _Followed) -> None:
 
 async def _end_all_others() -> None:
     """Wait until the loop's other tasks, which were cancelled, have ended."""
-    others = [each for each in asyncio.all_tasks() if each is not asyncio.current_task()]
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     await asyncio.gather(*others, return_exceptions=True)

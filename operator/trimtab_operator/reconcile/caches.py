@@ -88,11 +88,13 @@ _STATUS = ("conditions", "startTime", "active", "ready", "succeeded", "failed")
 def trim_batch_job(job: Object) -> None:
     """Cut a Job down, in place, to what the operator reads of it."""
     metadata, spec, status = job["metadata"], job["spec"], job.get("status") or {}
-    owners = [each for each in metadata.get("ownerReferences", ()) if each.get("controller")]
+    owners = [owner for owner in metadata.get("ownerReferences", ()) if owner.get("controller")]
     job["metadata"] = {key: metadata[key] for key in _JOB_METADATA if key in metadata}
     job["metadata"]["labels"] = _kept(metadata.get("labels"), _LABELS)
     job["metadata"]["annotations"] = _kept(metadata.get("annotations"), (SUSPENDED,))
-    job["metadata"]["ownerReferences"] = [{key: each[key] for key in ("name", "uid", "controller")} for each in owners]
+    job["metadata"]["ownerReferences"] = [
+        {key: owner[key] for key in ("name", "uid", "controller")} for owner in owners
+    ]
     labels = spec.get("template", {}).get("metadata", {}).get("labels")
     job["spec"] = {
         "suspend": spec.get("suspend", False),

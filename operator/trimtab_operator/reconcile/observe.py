@@ -125,9 +125,9 @@ class Observer:
         batch_job = BatchJob.read(found) if found else None
         earlier = [BatchJob.read(each) for each in jobs if each is not found and controller_uid(each) == uid]
         listed = self._pods(resource, batch_job, [each.name for each in earlier])
-        if batch_job is not None and any("deletionTimestamp" in each["metadata"] for each in listed):
+        if batch_job is not None and any("deletionTimestamp" in pod["metadata"] for pod in listed):
             batch_job = self._read_again(namespace, batch_job)
-        pods = [self._read_pod(each, batch_job) for each in listed if _is_of_an_attempt(each, metadata["name"])]
+        pods = [self._read_pod(pod, batch_job) for pod in listed if _is_of_an_attempt(pod, metadata["name"])]
         observed = ObservedState(
             job=job,
             namespace=namespace,
@@ -136,10 +136,8 @@ class Observer:
             is_queued=is_queued((found or resource)["metadata"].get("labels", {})),
             status=status,
             batch_job=batch_job,
-            pods=tuple(each for each in pods if batch_job is not None and each.owner_uid == batch_job.uid),
-            stale_pods=tuple(
-                each for each in pods if batch_job is None and not each.has_ended and not each.node_is_lost
-            ),
+            pods=tuple(pod for pod in pods if batch_job is not None and pod.owner_uid == batch_job.uid),
+            stale_pods=tuple(pod for pod in pods if batch_job is None and not pod.has_ended and not pod.node_is_lost),
             earlier_batch_jobs=tuple(earlier),
             rank0_status=self._rank0.latest(uid),
             unreachable_reason=self._rank0.unreachable_reason(uid),
@@ -202,11 +200,11 @@ class Observer:
         if not depends:
             return self._cache.pods(namespace, batch_job.name) if batch_job else []
         found: list[Object] = self._api.list(PODS, namespace, labelSelector=f"{JOB_NAME}={name}")["items"]
-        names = {each["metadata"]["name"] for each in found}
+        names = {item["metadata"]["name"] for item in found}
         # One whose label somebody has edited is seen by its controller alone.
         jobs = [batch_job.name] if batch_job else dict.fromkeys((name, *earlier))
-        cached = [each for job in jobs for each in self._cache.pods(namespace, job)]
-        return found + [each for each in cached if each["metadata"]["name"] not in names]
+        cached = [pod for job in jobs for pod in self._cache.pods(namespace, job)]
+        return found + [pod for pod in cached if pod["metadata"]["name"] not in names]
 
 
 def _of_attempt(jobs: list[Object], name: str, attempt: int, uid: str) -> Object | None:

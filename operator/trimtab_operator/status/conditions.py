@@ -29,7 +29,7 @@ def conditions_of(observed: ObservedState, decision: Decision, after: Status) ->
     if after.network is not None:
         drafts.append(_network_degraded(observed, after.network))
     drafts += [_ended("Succeeded", decision, after), _ended("Failed", decision, after)]
-    return tuple(condition(observed.status, each, observed.generation, observed.now) for each in drafts)
+    return tuple(condition(observed.status, draft, observed.generation, observed.now) for draft in drafts)
 
 
 def _ready(observed: ObservedState, decision: Decision, after: Status, blocking_reason: Problem | None) -> _Draft:

@@ -23,9 +23,9 @@ def read_status(resource: Object) -> Status:
         return Status.model_validate(written)
     except ValidationError as error:
         metadata, mistakes = resource["metadata"], error.errors(include_url=False)
-    unread = {str(each["loc"][0]) for each in mistakes if not _is_of_one_condition(each["loc"])}
-    conditions = {each["loc"][1] for each in mistakes if _is_of_one_condition(each["loc"])}
-    where = ", ".join(sorted({".".join(map(str, each["loc"])) for each in mistakes}))
+    unread = {str(mistake["loc"][0]) for mistake in mistakes if not _is_of_one_condition(mistake["loc"])}
+    conditions = {mistake["loc"][1] for mistake in mistakes if _is_of_one_condition(mistake["loc"])}
+    where = ", ".join(sorted({".".join(map(str, mistake["loc"])) for mistake in mistakes}))
     _log.warning(
         "%s/%s: left out of its status, which this version cannot read: %s",
         metadata["namespace"],

@@ -45,13 +45,17 @@ def without_training(before: Status, after: Status) -> Status:
     """Return the new status with the old values of all that rank 0 reports: only the job's life changes."""
     kept = {name: getattr(before, name) for name in _OF_TRAINING}
     network = before.condition("NetworkDegraded")
-    conditions = tuple(each for each in after.conditions if each.type != "NetworkDegraded")
+    conditions = tuple(condition for condition in after.conditions if condition.type != "NetworkDegraded")
     return after.model_copy(update={**kept, "conditions": conditions + ((network,) if network else ())})
 
 
 def _life(status: Status) -> object:
     """Return the part of a status whose changes are written at once."""
-    conditions = {(each.type, each.status, each.reason) for each in status.conditions if each.type != "NetworkDegraded"}
+    conditions = {
+        (condition.type, condition.status, condition.reason)
+        for condition in status.conditions
+        if condition.type != "NetworkDegraded"
+    }
     return status.observed_generation, status.state, status.restarts, conditions
 
 

@@ -64,7 +64,7 @@ def parse_options(options: Mapping[str, str], known: tuple[Option, ...]) -> dict
 
 def format_spec(name: str, values: Mapping[str, Any], known: tuple[Option, ...]) -> str:
     """Return the text of a spec, its options sorted and without those that have their default."""
-    parts = sorted((each.name, values[each.name]) for each in known if values[each.name] != each.default)
+    parts = sorted((option.name, values[option.name]) for option in known if values[option.name] != option.default)
     return ":".join([name, *(f"{key}={value}" for key, value in parts)])
 
 

@@ -33,5 +33,7 @@ def absolute_name(host: str, resolv_conf: Path = Path("/etc/resolv.conf")) -> st
     except OSError:
         return host
     searches = [line.split()[1:] for line in lines if line.startswith("search")]
-    domains = [each.rstrip(".").removeprefix("svc.") for each in (searches or [[]])[-1] if each.startswith("svc.")]
+    domains = [
+        domain.rstrip(".").removeprefix("svc.") for domain in (searches or [[]])[-1] if domain.startswith("svc.")
+    ]
     return f"{host}.{domains[0]}." if domains else host

@@ -76,7 +76,7 @@ def open_async_channel(
     """
     certificates = certificates or _own(address)
     limit = () if max_message_bytes is None else (("grpc.max_receive_message_length", max_message_bytes),)
-    options = (*(each for each in CLIENT_OPTIONS if each[0] not in dict(limit)), *limit)
+    options = (*(option for option in CLIENT_OPTIONS if option[0] not in dict(limit)), *limit)
     if server_name is not None:
         options = (*options, ("grpc.ssl_target_name_override", server_name), ("grpc.default_authority", server_name))
     if certificates is None:

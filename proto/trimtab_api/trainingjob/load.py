@@ -47,7 +47,7 @@ def parse_training_job(text: str, ignore_unknown: bool = False) -> TrainingJob:
     Raises:
         UserError: For the first mistake; the caller adds the file.
     """
-    objects = [each for document in parse_documents(text) for each in _items(document)]
+    objects = [item for document in parse_documents(text) for item in _items(document)]
     if not objects:
         raise UserError(f"is empty; write a TrainingJob, which begins with {_HEAD}")
     data = objects[0] if len(objects) == 1 else _only_job(objects)
@@ -99,7 +99,7 @@ def _items(document: Any) -> list[Any]:
 
 def _only_job(objects: Sequence[Any]) -> Any:
     """Return the one TrainingJob among several objects."""
-    jobs = [each for each in objects if isinstance(each, dict) and each.get("kind") == KIND]
+    jobs = [item for item in objects if isinstance(item, dict) and item.get("kind") == KIND]
     if len(jobs) != 1:
         count = len(jobs) or "no"
         raise UserError(
@@ -113,7 +113,9 @@ def _first_to_tell(errors: Sequence[ErrorDetails]) -> ErrorDetails:
     first = errors[0]
     if first["type"] != "missing":
         return first
-    beside = (each for each in errors if each["type"] == "extra_forbidden" and each["loc"][:-1] == first["loc"][:-1])
+    beside = (
+        error for error in errors if error["type"] == "extra_forbidden" and error["loc"][:-1] == first["loc"][:-1]
+    )
     return next(beside, first)
 
 
@@ -213,7 +215,10 @@ def _model_at(location: Sequence[int | str]) -> type[BaseModel] | None:
             (each.annotation for name, each in model.model_fields.items() if (each.alias or name) == step), None
         )
         candidates = [annotation, *getattr(annotation, "__args__", ())]
-        inner = next((each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel)), None)
+        inner = next(
+            (candidate for candidate in candidates if isinstance(candidate, type) and issubclass(candidate, BaseModel)),
+            None,
+        )
         if inner is None:
             return None
         model = inner
@@ -230,7 +235,7 @@ def _path(location: Sequence[int | str]) -> str:
 def _show(value: Any) -> str:
     """Return a value as YAML has it: true, not True."""
     if isinstance(value, list):
-        return f"[{', '.join('null' if each is None else _show(each) for each in value)}]"
+        return f"[{', '.join('null' if item is None else _show(item) for item in value)}]"
     if isinstance(value, bool):
         return str(value).lower()
     return "" if value is None else " ".join(str(value).split())

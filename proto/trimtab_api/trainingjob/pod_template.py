@@ -23,9 +23,9 @@ def check_template(template: dict[str, Any]) -> None:
     if not isinstance(pod, dict):
         raise invalid_value(("template", "spec"), pod, "write a pod's spec with a container named trainer")
     containers = pod.get("containers")
-    if not isinstance(containers, list) or not all(isinstance(each, dict) for each in containers):
+    if not isinstance(containers, list) or not all(isinstance(container, dict) for container in containers):
         raise invalid_value(("template", "spec", "containers"), containers, "write a list of containers")
-    names = [each.get("name") for each in containers]
+    names = [container.get("name") for container in containers]
     if names.count(TRAINER_CONTAINER) != 1:
         remedy = f"name exactly one container {TRAINER_CONTAINER}; it runs the training command"
         raise invalid_value(("template", "spec", "containers"), names, remedy)
@@ -57,7 +57,7 @@ def _check_shapes(template: dict[str, Any], trainer: int) -> None:
 
 
 def _check_list_of_objects(value: Any, field: Location) -> None:
-    if value is not None and not (isinstance(value, list) and all(isinstance(each, dict) for each in value)):
+    if value is not None and not (isinstance(value, list) and all(isinstance(item, dict) for item in value)):
         raise invalid_value(field, value, "write a list, each of its items with fields of its own")
 
 

@@ -53,7 +53,7 @@ need a cluster. `command` and `args` may refer to variables as `$(NAME)`: those 
 `MASTER_PORT`, `TRIMTAB_JOB`, `TRIMTAB_RUN_DIR`, `TRIMTAB_POD_IP` and `JOB_COMPLETION_INDEX` (the worker, from 0). A
 value in `env` may refer to those before it in `env` alone, as everywhere in Kubernetes: what it does not know stays as
 it is written, and `trimtab run` says so. `$$` is a dollar. The launcher's own variables may not be set in `env`:
-{", ".join(f"`{each}`" for each in RESERVED_VARIABLES)};
+{", ".join(f"`{variable}`" for variable in RESERVED_VARIABLES)};
 on one machine, `GLOO_SOCKET_IFNAME` and `TRIMTAB_SECRET` neither.
 On one machine the job runs whatever `suspend` and `managedBy` say.
 """
@@ -62,7 +62,7 @@ _STATUS = f"""\
 ## On a cluster
 
 The API server refuses what a file would be refused for. Once a job exists, only
-{", ".join(f"`{each}`" for each in MUTABLE)} may change.
+{", ".join(f"`{name}`" for name in MUTABLE)} may change.
 The trainer needs an image; `GLOO_SOCKET_IFNAME` in its environment names the network device where a pod's is not `eth0`
 (on the host's network); of a list, separated by commas, the first that has an IPv4 address there counts.
 A volume named `trimtab-run` in the template is where runs are kept, if there is one: each
@@ -120,5 +120,5 @@ def _default(schema: dict[str, Any]) -> str:
         return ""
     default = schema["default"]
     if isinstance(default, list):
-        return f"`[{', '.join(str(each) for each in default)}]`"
+        return f"`[{', '.join(str(item) for item in default)}]`"
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"

@@ -56,7 +56,7 @@ _TWO_BITS = ", ".join(f"'{row.name}'" for row in collectives.rows() if not row.i
 _SELECT_THEMSELVES = tuple(name for name in SPARSE_COLLECTIVES if collectives[name].has_builtin_sparsifier)
 _OF_THOSE = f"/({'|'.join(_SELECT_THEMSELVES)})(:[^/]*)?"
 _READS_NO_SPARSIFIER = "; ".join(map(reads_no_sparsifier, _SELECT_THEMSELVES))
-_RESERVED = ", ".join(f"'{each}'" for each in RESERVED_VARIABLES)
+_RESERVED = ", ".join(f"'{variable}'" for variable in RESERVED_VARIABLES)
 _PLAN_REMEDY = (
     "write dense, or RATIO/COLLECTIVE with a ratio in (0, 1), such as 0.01/all-gather; collectives: "
     f"{', '.join(SPARSE_COLLECTIVES)}"

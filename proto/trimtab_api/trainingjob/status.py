@@ -129,4 +129,4 @@ class Status(_Part):
 
     def condition(self, kind: ConditionType) -> Condition | None:
         """Return the condition of that type; None if there never was one."""
-        return next((each for each in self.conditions if each.type == kind), None)
+        return next((condition for condition in self.conditions if condition.type == kind), None)
