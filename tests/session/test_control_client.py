@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from trimtab.control import client as control_client
+from trimtab.control.adaptive_controller import AdaptiveController
 from trimtab.control.client import ControlClient
-from trimtab.control.controller import Controller
 from trimtab.control.decision import Measured
 from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, StepReport, SwitchPlan
 from trimtab.plan.plan import Plan, dense_plan
@@ -33,7 +33,7 @@ class FakeWatch:
         pass
 
 
-class FakeController(Controller):
+class FakeController(AdaptiveController):
     """Does what a test asks of it."""
 
     def __init__(self) -> None:
