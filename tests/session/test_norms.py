@@ -11,8 +11,8 @@ DENSE = torch.tensor([3.0, -4.0])
 SPARSE = torch.sparse_coo_tensor([[1, 4]], [3.0, -4.0], (6,))
 
 
-@pytest.mark.parametrize("also", [DENSE, DENSE.bfloat16(), SPARSE])
-def test_each_tensor_has_its_norm(extra_state: Tensor) -> None:
-    norms = norms_of([DENSE, extra_state, torch.zeros(0)])
+@pytest.mark.parametrize("other", [DENSE, DENSE.bfloat16(), SPARSE])
+def test_each_tensor_has_its_norm(other: Tensor) -> None:
+    norms = norms_of([DENSE, other, torch.zeros(0)])
     assert [norm.item() for norm in norms] == [5.0, 5.0, 0.0]
     assert {norm.dtype for norm in norms} == {torch.float32}
