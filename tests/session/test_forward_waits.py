@@ -210,7 +210,7 @@ def under_way(rank: int, size: int) -> list[tuple[int, int, int]]:
     )
     exchanger = engine_of(session).exchanger
     # One transport serves both links: what counts here is when the exchange is sent.
-    exchanger._links = (exchanger.group, exchanger.group)
+    exchanger._context = replace(exchanger._context, links=(exchanger.group, exchanger.group))
     seen = []
     for number in range(3):
         x = torch.randn(4, 16, generator=torch.Generator().manual_seed(100 * number + rank))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from trimtab.launch.joining.connection import JobConnection
 from trimtab.launch.joining.rank_markers import mark_first_step, mark_unfinished
 from trimtab.plan.names import DDP_HOOK_VARIABLE
 from trimtab.plan.plan import dense_plan
+from trimtab.process.messages import LOGGER, for_rank
 from trimtab.run_files.recorder import Recorder
 from trimtab.session import ddp_baseline
 from trimtab.session.checks import (
@@ -172,7 +172,7 @@ def _say_what_does_not_count(**arguments: str | Path | None) -> None:
     for name, value in arguments.items():
         if value is not None:
             rest = "is for other launchers; under `trimtab run` and on a cluster the job says it"
-            print(f"trimtab: attach: {name}={str(value)!r} {rest}", file=sys.stderr, flush=True)
+            LOGGER.warning(f"attach: {name}={str(value)!r} {rest}")
 
 
 def _ranks_of_another_launcher() -> Ranks | None:
@@ -181,7 +181,7 @@ def _ranks_of_another_launcher() -> Ranks | None:
         ranks = ranks_of(os.environ)
         choice = describe_choice(os.environ)
         if choice is not None and (ranks is None or ranks.rank == 0):
-            print(f"trimtab: {choice}", file=sys.stderr, flush=True)
+            LOGGER.info(choice)
         return ranks
     if dist.get_world_size() == 1:
         return None
@@ -227,7 +227,11 @@ def _session_of(
     alternating_optimizers, is_hook = options["alternating_optimizers"], isinstance(model, ProxyParameters)
     by_hand = any(isinstance(each, ManualOptimizer) for each in optimizers)
     settings = fit_to_script(
-        asked, alternating_optimizers=alternating_optimizers, by_hand=by_hand, is_hook=is_hook, say=_said_by(group.rank)
+        asked,
+        alternating_optimizers=alternating_optimizers,
+        by_hand=by_hand,
+        is_hook=is_hook,
+        say=for_rank(group.rank).info,
     )
     if group.transport.has_own_all_reduce:
         settings = replace(settings, dense_collectives=())  # the backend sums as it likes, whatever the plan says
@@ -245,7 +249,7 @@ def _session_of(
             log=recorder.decision,
             now=lambda: recorder.now,
             certificates=joined.certificates,
-            warn=_said_by(group.rank),
+            warn=for_rank(group.rank).info,
         )
         control_client.start(recorder.starting)
     session = kind(
@@ -260,8 +264,3 @@ def _session_of(
     )
     session.when_closed.callback(joined.leave)
     return session
-
-
-def _said_by(rank: int) -> Callable[[str], None]:
-    """What takes a line for who trains; of all ranks the first says it."""
-    return lambda what: print(f"trimtab: {what}", file=sys.stderr, flush=True) if rank == 0 else None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Literal
 
 import torch
 from torch import Tensor
 from trimtab_api.errors import UserError
 
+from trimtab.process.messages import LOGGER
 from trimtab.session.script_numbers import as_handed_over, to_reduce
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import barrier, gather_tensor
@@ -40,14 +40,13 @@ class RankOps:
         """Print a line on stderr, once, from rank 0; nothing where there is one process."""
         if self.is_main and self.num_ranks > 1 and what not in self._said:
             self._said.add(what)
-            print(f"trimtab: {what}", file=sys.stderr, flush=True)
+            LOGGER.info(what)
 
     def warn(self, what: str, /, *, on_each: bool = False) -> None:
         """Print a line once, also where one process trains: rank 0's, or with ``on_each`` any rank's of its own."""
         if (self.is_main or on_each) and what not in self._said:
             self._said.add(what)
-            where = f" rank {self.rank}:" if on_each and self.num_ranks > 1 else ""
-            print(f"trimtab:{where} {what}", file=sys.stderr, flush=True)
+            LOGGER.warning(f"rank {self.rank}: {what}" if on_each and self.num_ranks > 1 else what)
 
     def barrier(self) -> None:
         """Wait until every rank has come here."""

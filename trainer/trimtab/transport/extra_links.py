@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -11,6 +10,7 @@ from time import perf_counter
 import torch
 from trimtab_api.errors import UserError
 
+from trimtab.process.messages import for_rank
 from trimtab.transport.base import malformed
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, barrier, broadcast_json, gather_json, json_of
@@ -76,12 +76,9 @@ def join(group: Group, interface: str | None, secret: bytes, deadline: float) ->
         remedy = f"rank {error.rank} has none ({error.reason}); name one that every worker has, or leave it out"
         raise UserError(remedy, field=FIELD, value=interface) from error
     slowness = _slowness(group)
-    if group.rank == 0:
-        print(
-            f"trimtab: two links: over {interface} an exchange takes {slowness[1]:.3g} times as long as over the first",
-            file=sys.stderr,
-            flush=True,
-        )
+    for_rank(group.rank).info(
+        f"two links: over {interface} an exchange takes {slowness[1]:.3g} times as long as over the first"
+    )
     return slowness
 
 
@@ -91,13 +88,10 @@ def _connected_again(group: Group, secret: bytes, deadline: float) -> Group | No
         return _connected(group, "", secret, deadline)
     except _NoListenerError as error:
         group.open_extra_links = None
-        if group.rank == 0:
-            print(
-                f"trimtab: rank {error.rank} can open no further connections ({error.reason}): buffers cross by the"
-                " links that there are",
-                file=sys.stderr,
-                flush=True,
-            )
+        for_rank(group.rank).info(
+            f"rank {error.rank} can open no further connections ({error.reason}): buffers cross by the links that there"
+            " are"
+        )
         return None
 
 
