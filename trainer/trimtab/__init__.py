@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from trimtab.process import moved_modules
+
 if TYPE_CHECKING:
     from trimtab.checkpoint.script_files import read_checkpoint, write_checkpoint
     from trimtab.ddp.comm_hook import HookState, hook
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from trimtab.session.session import Session
 
 __all__ = ["HookState", "Session", "attach", "hook", "read_checkpoint", "write_checkpoint"]
+
+moved_modules.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from trimtab_api.catalogue.costs import Cost, CostRange
 from trimtab_api.catalogue.options import Option
+from trimtab_api.renamed_arguments import renamed_fields
 
 #: Float32 values in a cache line, and what fetching every line in no order costs, in passes over them all in order.
 _VALUES_PER_LINE, _FETCH_ALL_PASSES = 16, 1.4
@@ -96,6 +97,19 @@ class Collective(Row):
     def arriving(self, ratio: float, num_ranks: int) -> float:
         """Return the values that arrive on a rank, as a share of its elements: they cost the passes over memory."""
         return ratio if self.shares_indices or self.reselects else num_ranks * ratio
+
+
+renamed_fields(
+    Collective,
+    why_not="rank_count_error",
+    cuts_union="reselects",
+    more_passes="extra_passes",
+    selects_itself="has_builtin_sparsifier",
+    half_gain_ratio="prior_half_gain_ratio",
+    stale_steps="staleness_steps",
+    beside_values="overhead_cost",
+    shown_with="table_variants",
+)
 
 
 @dataclass(frozen=True)

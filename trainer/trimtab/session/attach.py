@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
+from trimtab_api.renamed_arguments import renamed_arguments
 
 from trimtab.checkpoint.snapshot import Stateful
 from trimtab.control.client import ControlClient
@@ -47,7 +48,6 @@ from trimtab.session.checks import (
 )
 from trimtab.session.ddp_wrapper import silence, unwrapped
 from trimtab.session.optimizer_family import family_of
-from trimtab.session.renamed_arguments import renamed_arguments
 from trimtab.session.session import SchedulerInterval, Session
 
 

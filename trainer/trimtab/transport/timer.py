@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from time import perf_counter
 from typing import Literal
 
@@ -67,3 +68,11 @@ def _seconds(started: _Mark, ended: _Mark) -> float:
     assert not isinstance(ended, float), "both ends of a lap are of one kind"
     ended.synchronize()
     return float(started.elapsed_time(ended)) * 1e-3
+
+
+def __getattr__(name: str) -> type[LapTimer]:
+    """Accept the old name of `LapTimer` for one release."""
+    if name != "Stopwatch":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn("Stopwatch is now LapTimer; the next release drops the old name", FutureWarning, stacklevel=2)
+    return LapTimer

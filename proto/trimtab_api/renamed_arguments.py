@@ -23,13 +23,15 @@ def renamed_arguments(**new_names: str) -> Callable[[Callable[P, T]], Callable[P
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        name = function.__qualname__.removesuffix(".__init__")
+
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
             for old in new_names.keys() & kwargs:
                 new = new_names[old]
                 if new in kwargs:
-                    raise TypeError(f"{function.__name__}() was given {new} and {old}, which is the old name of {new}")
-                text = f"{function.__name__}(): {old}= is now {new}=; the next release no longer takes {old}="
+                    raise TypeError(f"{name}() was given {new} and {old}, which is the old name of {new}")
+                text = f"{name}(): {old}= is now {new}=; the next release no longer takes {old}="
                 warnings.warn(text, FutureWarning, stacklevel=2)
                 kwargs[new] = kwargs.pop(old)
             return function(*args, **kwargs)
@@ -37,3 +39,13 @@ def renamed_arguments(**new_names: str) -> Callable[[Callable[P, T]], Callable[P
         return call
 
     return decorate
+
+
+def renamed_fields(cls: type, **new_names: str) -> None:
+    """Accept the old names of a dataclass's fields where it is made, as `renamed_arguments` does.
+
+    Args:
+        cls: The dataclass.
+        new_names: The new name of each field, by its old name.
+    """
+    cls.__init__ = renamed_arguments(**new_names)(cls.__init__)  # type: ignore[misc]
