@@ -41,7 +41,7 @@ class HookState:
             self.session.close()
 
     def __reduce__(self) -> tuple[type["HookState"], tuple[()]]:
-        """Saved or copied with its wrapper it is one that has not exchanged anything."""
+        """Reduce to a hook state that has exchanged nothing, for a copy or a file of the wrapper."""
         return HookState, ()
 
     def _exchange(self, bucket: GradBucket) -> Future[Tensor]:
@@ -70,9 +70,17 @@ _OF_SCRIPT = HookState()  # of the model whose hook was registered with None
 
 
 def hook(state: HookState | None, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """For ``ddp_model.register_comm_hook``: exchange the gradients in DDP's buckets by the plan in force.
+    """Exchange the gradients in DDP's buckets by the plan in force; for ``ddp_model.register_comm_hook``.
 
-    Raises what `trimtab.attach` raises, out of ``backward()``, and `UserError` for what is no float32 gradient.
+    Args:
+        state: The state of one model's hook; None: one state of the process, for a single model.
+        bucket: A bucket of the model's gradients, float32.
+
+    Returns:
+        A future of the bucket's mean over ranks, set when the backward pass has handed over its last bucket.
+
+    Raises:
+        UserError: As `trimtab.attach`, and for what is no float32 gradient; raised out of ``backward()``.
     """
     if not isinstance(state, HookState | None):
         raise UserError("is None or a trimtab.HookState", field="state", value=type(state).__name__)
