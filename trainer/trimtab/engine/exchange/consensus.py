@@ -31,7 +31,7 @@ class PlanMismatchError(RuntimeError):
 
 
 def compares_weights(first_step: int, num_steps: int) -> bool:
-    """Whether the vote of an exchange of so many steps carries the ranks' fingerprints: each hundred steps once."""
+    """Return whether the vote of an exchange of these steps carries ranks' fingerprints: once in a hundred steps."""
     last_step = first_step + num_steps - 1
     return last_step // STEPS_BETWEEN_FINGERPRINTS > max(first_step - 1, 0) // STEPS_BETWEEN_FINGERPRINTS
 
@@ -68,7 +68,7 @@ class StepFlags:
     """Of the step before."""
 
     def encode(self, rank: int, num_ranks: int, weights: WeightFingerprint | None = None) -> Tensor:
-        """float32 [11 + 2 N], and [2 N + 1] more where ranks compare their ``weights``."""
+        """Return the vote: float32 [11 + 2 N], and [2 N + 1] more where ranks compare their ``weights``."""
         shared = [
             0.0 if self.finite else 1.0,
             self.before.squared_norm_before,
@@ -123,15 +123,23 @@ class StepConsensus:
 
     @property
     def late_seconds(self) -> float:
-        """By how much it came after the middle one of the ranks."""
+        """Seconds by which the last rank came after the median one."""
         return max(self.arrival_seconds) - median_low(self.arrival_seconds)
 
     @classmethod
     def decode(cls, vote: Tensor, num_ranks: int, step_tag: StepTag, num_steps: int, step: int) -> StepConsensus:
-        """Read the summed vote of an exchange of ``num_steps`` steps, of which ``step`` is the last.
+        """Read the summed vote of an exchange.
 
-        Raises `PlanMismatchError` where another rank follows another plan, step, trial or round, and
-        `RanksDivergedError` where one holds other weights.
+        Args:
+            vote: The votes of all ranks, added up: float32 [11 + 2 N], or [12 + 4 N] with fingerprints.
+            num_ranks: N.
+            step_tag: Where this rank is.
+            num_steps: Training steps that the exchange is of.
+            step: The last of these steps.
+
+        Raises:
+            PlanMismatchError: Another rank follows another plan, step, trial or round.
+            RanksDivergedError: Another rank holds other weights.
         """
         numbers = vote.tolist()
         bad, before, after, version, at, trial, steps, message, participation, loss, losses = numbers[:_NUM_SHARED]

@@ -28,7 +28,7 @@ class Outcome:
 
     @classmethod
     def of_local_step(cls, non_finite: tuple[str, ...]) -> Outcome:
-        """Nothing was exchanged."""
+        """Return the outcome of a local step, in which nothing was exchanged."""
         return cls(None, PendingExchanges(), updates=not non_finite, non_finite=non_finite)
 
     @property
@@ -97,7 +97,7 @@ class Outcome:
 def non_finite_parameters(
     flat_buffers: FlatBuffers, pending_exchanges: PendingExchanges, is_dense: bool
 ) -> tuple[str, ...]:
-    """Names of this rank's parameters whose accumulation is not finite, judged by what was to become residual.
+    """Return the names of this rank's parameters whose accumulation is not finite, judged by the next residual.
 
     Gradients were consumed by the exchange, and a dense scheme leaves no residual: then the update is judged.
     """
