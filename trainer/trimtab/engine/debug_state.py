@@ -54,7 +54,7 @@ class DebugState:
 
 @torch.no_grad()
 def debug_state(engine: StepEngine) -> DebugState:
-    """A snapshot, which waits for nothing: what is under way counts neither as waiting nor as arrived."""
+    """Return a snapshot without waiting: what is under way counts neither as waiting nor as arrived."""
     flat_buffers, exchanger = engine.flat_buffers, engine.exchanger
     return DebugState(
         residual=_by_name(flat_buffers, flat_buffers.residual),
@@ -70,14 +70,14 @@ def debug_state(engine: StepEngine) -> DebugState:
 
 
 def _by_name(flat_buffers: FlatBuffers, flat: Tensor, indices: Iterable[int] | None = None) -> dict[str, Tensor]:
-    """By parameter's name, its part of ``flat`` (float32 [n]); None: of all."""
+    """Return parts of ``flat`` (float32 [n]) by parameter name; ``indices`` None: of all parameters."""
     views = flat_buffers.views_of(flat)
     chosen = range(len(views)) if indices is None else sorted(indices)
     return {flat_buffers.names[index]: views[index].clone() for index in chosen}
 
 
 def _held(flat_buffers: FlatBuffers, buckets: Iterable[tuple[Bucket, list[Held]]]) -> dict[str, Tensor]:
-    """Sums of what buckets hold, of the parameters that have a part in a bucket that holds something."""
+    """Sum what buckets hold, by the name of each parameter with a part in a bucket that holds something."""
     total, some = torch.zeros_like(flat_buffers.residual), set[int]()
     for bucket, held in buckets:
         for each in held:

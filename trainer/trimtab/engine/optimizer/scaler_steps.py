@@ -29,7 +29,7 @@ def watch_scalers() -> None:
 
 
 def is_scaler_stepping() -> bool:
-    """Whether, on this thread, a scaler that scales is within its ``step``."""
+    """Return whether, on this thread, a scaler that scales is within its ``step``."""
     return _present.is_scaler_stepping
 
 

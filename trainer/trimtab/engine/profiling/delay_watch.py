@@ -29,7 +29,12 @@ class DelayWatch:
         """Iterations since updates come late; 0 where they do not."""
 
     def add(self, loss: float | None, *, is_delayed: bool) -> bool:
-        """The loss of the next iteration; whether it shows that the present delay does harm, which is said once."""
+        """Add the next iteration's loss; return True, once, if losses show that the present delay does harm.
+
+        Args:
+            loss: The loss; None where it is not known.
+            is_delayed: Whether updates come late in this iteration.
+        """
         self._num_delayed = self._num_delayed + 1 if is_delayed else 0
         if loss is not None:
             self._losses.append(loss)

@@ -21,12 +21,12 @@ class LossFall:
         self._fall: float | None = None
 
     def add(self, loss: float | None) -> None:
-        """The loss of the next iteration."""
+        """Add the loss of the next iteration; None where it is not known."""
         if loss is not None:
             self._losses.append(loss)
 
     def until(self, number: int) -> float | None:
-        """The fall an iteration until ``number``, since it was asked for the last time or some time before.
+        """Return how much the loss falls in an iteration, until ``number``, since an earlier call.
 
         Negative where the loss rises; None until it can be told.
         """

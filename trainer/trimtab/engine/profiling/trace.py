@@ -24,7 +24,14 @@ class Span(NamedTuple):
 def spans_of(
     pending_exchanges: Sequence[PendingExchange], completed: dict[int, float], plan: Plan, names: Sequence[str]
 ) -> list[Span]:
-    """Of a step's exchanges; ``completed`` has when each tensor's gradient was, ``names`` are the tensors'."""
+    """Return the spans of a step's exchanges.
+
+    Args:
+        pending_exchanges: The exchanges, all of which are over.
+        completed: By tensor, when its gradient was complete, in seconds of `time.perf_counter`.
+        plan: The plan that they followed.
+        names: The tensors' names.
+    """
     exchange = "ALLGATHER" if plan.row.pattern == "all-gather" else "ALLREDUCE"
     spans = []
     for pending_exchange in pending_exchanges:
@@ -61,7 +68,11 @@ class TracedStep:
     """Its exchanges."""
 
     def line(self, names: Sequence[str]) -> dict[str, Any]:
-        """The line of ``trace.jsonl`` once these are over; times are still by `time.perf_counter`."""
+        """Return the line of ``trace.jsonl``, once the exchanges are over; times are still by `time.perf_counter`.
+
+        Args:
+            names: The tensors' names.
+        """
         whole = Span("step", "STEP", f"step {self.step}", self.began, self.ended)
         exchanges = spans_of(self.sent, self.completed, self.plan, names)
         return {
