@@ -22,7 +22,7 @@ class BucketSession(Session):
     """A session of `ProxyParameters`; in each iteration `take` is called for all gradients, and then `give_back`."""
 
     skips_unused = False
-    """Whether DDP leaves the ``grad`` of parameters that no rank has used as it is, whatever their bucket holds."""
+    """True if DDP leaves the ``grad`` of parameters that no rank has used as it is, whatever their bucket holds."""
 
     def take(self, parameters: Sequence[Parameter], gradients: Sequence[Tensor]) -> None:
         """Send what these complete gradients of this rank make ready.

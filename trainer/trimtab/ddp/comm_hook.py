@@ -18,7 +18,7 @@ from trimtab.session.ddp_wrapper import check_bucket
 
 
 class HookState:
-    """What the hook of one model knows.
+    """State of one model's hook.
 
     ``optimizer`` is only looked at: what compression costs depends on its kind. A GradScaler is only read: residuals
     are free of its scale. ``options`` are ``job``, ``plan``, ``run_directory`` of `trimtab.attach`.

@@ -36,17 +36,17 @@ class ControlMessages:
 
     @property
     def can_run_trials(self) -> bool:
-        """Whether this rank's controller asks for trials where they can be run."""
+        """True if this rank's controller asks for trials where they can be run."""
         return self._client is not None and self._client.can_run_trials
 
     @property
     def offers_rounds(self) -> bool:
-        """Whether this rank's controller may choose local steps by itself, in loops over ``session.batches``."""
+        """True if this rank's controller may choose local steps by itself, in loops over ``session.batches``."""
         return self._client is not None and self._client.offers_rounds
 
     @property
     def is_pending(self) -> bool:
-        """Whether this rank has a message for all; the one thing here that the communication thread asks."""
+        """True if this rank has a message for all; the one thing here that the communication thread asks."""
         return self._client is not None and self._client.has_message
 
     def receive(self) -> dict[str, Any] | None:
@@ -124,7 +124,7 @@ class ControlMessages:
 
 @dataclass(frozen=True)
 class MessagesForAll:
-    """What the engine asks of messages to all ranks."""
+    """Messages to all ranks, as the engine asks for them."""
 
     control: ControlMessages
     has_message: Callable[[], bool]

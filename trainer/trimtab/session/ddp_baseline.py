@@ -111,7 +111,7 @@ def _leave_together() -> None:
 
 
 class DdpRanks(RankOps):
-    """What a script may ask of the ranks of torch's process group."""
+    """Operations over the ranks of torch's process group, for the script."""
 
     def __init__(self) -> None:
         super().__init__(None)

@@ -33,7 +33,7 @@ class RankOps:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is rank 0, which prints, saves and reports."""
+        """True on rank 0, which prints, saves and reports."""
         return self.rank == 0
 
     def say(self, what: str) -> None:

@@ -116,7 +116,7 @@ class Session:
             recorder.starting("sending the weights of rank 0 to all ranks")
             self._join(group, plan)
         self.is_closed = False
-        """Whether `close` was called."""
+        """True if `close` was called."""
         self._steps = StepCounter()
         loaders = Loaders(self.rank, self.num_ranks, seed)
         told = (
@@ -208,7 +208,7 @@ class Session:
 
     @property
     def in_trial(self) -> bool:
-        """Whether the present steps belong to a trial: they will be undone, so a user's logging should be quiet."""
+        """True if the present steps belong to a trial: they will be undone, so a user's logging should be quiet."""
         return self._trials is not None and self._trials.is_active
 
     @property

@@ -70,12 +70,12 @@ class Rounds:
 
     @property
     def loss(self) -> float | None:
-        """Of the last round that has ended, on this rank; None where it is not known."""
+        """Loss of the last round that has ended, on this rank; None where it is not known."""
         return None if self._ended is None else self._ended.loss
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last step ended a round."""
+        """True if the last step ended a round."""
         return not self._steps
 
     def restart(self) -> None:

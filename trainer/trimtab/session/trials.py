@@ -47,7 +47,7 @@ class _Trial:
         self.suspended: Snapshot | None = None
         """Its state, while the state before it is in force."""
         self.has_graph = False
-        """Whether the model has run for the batch, so that a graph may hold its weights."""
+        """True if the model has run for the batch, so that a graph may hold its weights."""
         self.num_discarded = 0
         """Exchanges that had been thrown away by its last step."""
         self.is_left = False
@@ -73,12 +73,12 @@ class TrialRunner:
 
     @property
     def is_active(self) -> bool:
-        """Whether a candidate is under trial, suspended or not."""
+        """True if a candidate is under trial, suspended or not."""
         return self._trial is not None
 
     @property
     def is_suspended(self) -> bool:
-        """Whether the state before the trial is in force although it has not ended."""
+        """True if the state before the trial is in force although it has not ended."""
         return self._trial is not None and self._trial.suspended is not None
 
     def run(
