@@ -45,9 +45,9 @@ class PendingStep:
     def settle(self) -> None:
         """End the pending step: it has been taken, or is not to be."""
         self.has_begun = False
-        """Whether a backward pass has been, and no step has followed."""
+        """True if a backward pass has been, and no step has followed."""
         self.is_pending = False
-        """Whether one of them was outside of `no_sync`."""
+        """True if one of them was outside of `no_sync`."""
 
     def leave(self) -> None:
         """Note that, within a round, the script has asked for a batch after a pass, and taken no step."""

@@ -1,4 +1,4 @@
-"""Whether all ranks have built the same model: rank 0's weights are sent to all, tensor by tensor."""
+"""Check that all ranks have built the same model: rank 0's weights are sent to all, tensor by tensor."""
 
 from __future__ import annotations
 

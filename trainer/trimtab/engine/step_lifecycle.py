@@ -89,7 +89,7 @@ class StepLifecycle:
             self._stepped(self._end_local_step(engine), None, None)
 
     def on_next_batch(self) -> None:
-        """Count a backward pass in a round, and no step after it, as a local step: the script asks for its next batch.
+        """Count a backward pass that no step followed, within a round, as a local step: the next batch is asked for.
 
         Each rank judges by its own gradients there, and rounds must end together.
         """

@@ -49,7 +49,7 @@ class ForwardSyncHooks:
         self._settings: list[dict[str, Any]] = []
         """Of each parameter group, when the others were stepped."""
         self._is_waiting = False
-        """Whether the optimizer has stepped the others."""
+        """True if the optimizer has stepped the others."""
         self._seen: set[int] = set()
         """Tensors, by index, whose module has been seen to run: only these may wait for it.
 

@@ -42,7 +42,7 @@ class Arrivals:
         self._shown: dict[int, LazyGradient] = {}
         """By tensor: its ``grad`` while it was late."""
         self._are_put_off = False
-        """Whether the optimizer has been given the others."""
+        """True if the optimizer has been given the others."""
         self._on_read: Callable[[], object] | None = None
         """Called where the script uses a late gradient; None: `write_deferred`. A method of this object is a cycle."""
 

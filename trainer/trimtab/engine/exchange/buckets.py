@@ -36,13 +36,13 @@ class Held:
 
     @property
     def is_finite(self) -> bool:
-        """Whether all of it is: what waits has not been looked at before it is sent."""
+        """True if all values are finite: what waits has not been looked at before it is sent."""
         return bool(torch.isfinite(self.values).all())
 
 
 @dataclass
 class Bucket:
-    """One bucket, and what it holds from one iteration to the next."""
+    """A bucket, and what it holds from one iteration to the next."""
 
     span: BufferRange
     waiting: list[Held] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Buckets(Sequence[Bucket]):
 
     @property
     def are_empty(self) -> bool:
-        """Whether nothing waits and nothing has arrived."""
+        """True if nothing waits and nothing has arrived."""
         return not any(bucket.waiting or bucket.arrived for bucket in self)
 
     def clear(self) -> None:

@@ -38,7 +38,7 @@ def compares_weights(first_step: int, num_steps: int) -> bool:
 
 @dataclass(frozen=True)
 class ExchangeSummary:
-    """What one rank knows of its last exchanges once they are over; told to all by the vote of the next step."""
+    """Summary of one rank's last exchanges, once they are over; told to all by the vote of the next step."""
 
     squared_norm_before: float = 0.0
     """Sum of squares of what was to be sent, residuals included."""
@@ -54,7 +54,7 @@ class ExchangeSummary:
 
 @dataclass(frozen=True)
 class StepFlags:
-    """What one rank contributes."""
+    """Flags and figures that one rank contributes to the vote."""
 
     finite: bool
     step_tag: StepTag
@@ -63,7 +63,7 @@ class StepFlags:
     has_message: bool
     """Rank 0 only: a message to all ranks follows this step."""
     participation_changed: bool
-    """Whether other parameters of this rank have a gradient than it told the others last."""
+    """True if other parameters of this rank have a gradient than it told the others last."""
     before: ExchangeSummary
     """Of the step before."""
 
@@ -92,7 +92,7 @@ class StepFlags:
 
 @dataclass(frozen=True)
 class StepConsensus:
-    """What the ranks' votes add up to; equal on every rank."""
+    """Sum of the ranks' votes, read; equal on every rank."""
 
     finite: bool
     has_message: bool
@@ -112,7 +112,7 @@ class StepConsensus:
     loss: float | None = None
     """Of the step before, or the round: the mean over the ranks that tell one; None where none does."""
     weights: Verdict | None = None
-    """Whether the ranks' weights are the same; None where this step did not compare them."""
+    """True if the ranks' weights are the same; None where this step did not compare them."""
 
     @property
     def last_rank(self) -> int | None:

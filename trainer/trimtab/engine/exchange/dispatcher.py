@@ -25,7 +25,7 @@ from trimtab.transport.group import Group
 
 @dataclass(frozen=True)
 class StepContext:
-    """What the exchange of each step uses, from one change of plan to the next."""
+    """Parts that the exchange of each step uses, from one change of plan to the next."""
 
     plan: Plan
     schedule: Schedule
@@ -69,7 +69,7 @@ class BucketDispatcher:
 
     @property
     def can_begin(self) -> bool:
-        """Whether the first of the sends is of gradients that wait since an earlier iteration."""
+        """True if the first of the sends is of gradients that wait since an earlier iteration."""
         return bool(self._sends) and self._sends[0].bucket not in self.present
 
     def begin_round(self) -> None:
@@ -107,7 +107,7 @@ class BucketDispatcher:
 
     @property
     def deferred(self) -> list[PendingExchange]:
-        """What has been sent and may arrive after the update."""
+        """Exchanges that have been sent and may arrive after the update."""
         return [
             exchange
             for index, exchange in enumerate(self.pending_exchanges)
@@ -116,7 +116,7 @@ class BucketDispatcher:
 
     @property
     def sends_all(self) -> bool:
-        """Whether the gradients of the present iteration are sent in it, all of them."""
+        """True if the gradients of the present iteration are sent in it, all of them."""
         return len(self.present) == len(self._buckets)
 
     @property

@@ -153,7 +153,7 @@ class Exchanger:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What the step's exchange brought, once it is finished."""
+        """Outcome of the step's exchange, once it is finished; else None."""
         return None if self._step.finished is None else self._step.finished.outcome
 
     @property

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Payload:
-    """What one exchange carries."""
+    """Payload of one exchange."""
 
     grad: FlatGrad
     """float32 [n]: the sum of what is sent."""
@@ -31,7 +31,7 @@ class Payload:
     waited: tuple[Held, ...]
     """What of it has waited in the bucket."""
     has_present: bool
-    """Whether the gradients of the present iteration are in it."""
+    """True if the gradients of the present iteration are in it."""
 
     @property
     def count(self) -> int:
@@ -82,7 +82,7 @@ class PendingExchange:
 
 
 class PendingExchanges(list[PendingExchange]):
-    """Those of one iteration."""
+    """The exchanges of one iteration, in the order in which they were sent."""
 
     def wait(self) -> tuple[Exchanged, ...]:
         """Wait for all, and return what each brought."""
@@ -95,7 +95,7 @@ class PendingExchanges(list[PendingExchange]):
 
     @property
     def are_over(self) -> bool:
-        """Whether all have arrived."""
+        """True if all exchanges are over."""
         return all(pending_exchange.handle.is_over for pending_exchange in self)
 
     @property

@@ -13,14 +13,14 @@ from trimtab.engine.gradients.flat_buffers import FlatBuffers
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one step on this rank, and what all ranks agreed on."""
+    """Outcome of one step on this rank, with what all ranks agreed on."""
 
     consensus: StepConsensus | None
     """None where the schedule sent nothing: such a step is always finite, and nothing follows it."""
     arrived: PendingExchanges
     """What has arrived since the last step was told of: of this step, and late of the one before."""
     updates: bool
-    """Whether the schedule lets the optimizer step."""
+    """True if the schedule lets the optimizer step."""
     non_finite: tuple[str, ...] = ()
     """Names of this rank's parameters whose gradients made all ranks drop the step, or this one its local step."""
     sent: PendingExchanges = field(default_factory=PendingExchanges)
@@ -33,12 +33,12 @@ class Outcome:
 
     @property
     def exchanged(self) -> tuple[Exchanged, ...]:
-        """What came of that which has arrived since the last step was told of."""
+        """Results of the exchanges that have arrived since the last step was told of."""
         return self.arrived.wait()
 
     @property
     def is_finite(self) -> bool:
-        """Whether all that was sent was finite on every rank."""
+        """True if all that was sent was finite on every rank."""
         return self.consensus is None or self.consensus.finite
 
     @property
@@ -88,7 +88,7 @@ class Outcome:
 
     @property
     def figures(self) -> dict[str, float]:
-        """What the scheme measured of itself, as means over the buffers that it said it of."""
+        """Figures that the scheme measured of itself, as means over the buffers that have them."""
         names = {name for e in self.exchanged for name in e.figures}
         said = {name: [e.figures[name] for e in self.exchanged if name in e.figures] for name in sorted(names)}
         return {name: sum(values) / len(values) for name, values in said.items()}

@@ -16,7 +16,7 @@ from trimtab.transport.group import Group
 
 
 class Schemes:
-    """One of each kind that was needed, made when a plan first names it; and the velocities of a plan's momentum."""
+    """Collectives and sparsifiers, each made when a plan first names it; and the velocities of a plan's momentum."""
 
     def __init__(self, group: Group, flat_buffers: FlatBuffers) -> None:
         self._group, self._flat_buffers = group, flat_buffers

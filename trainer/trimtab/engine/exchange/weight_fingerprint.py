@@ -1,4 +1,4 @@
-"""Whether all ranks hold the same weights: a random projection of them, small enough to ride in a step's vote.
+"""A random projection of the weights, small enough to ride in a step's vote: it shows whether all ranks hold the same.
 
 Two sets of weights that differ by a vector d have projections that differ by about the norm of d, whatever the
 direction of d. The projection is summed in float64, so it is the same on every kind of processor to a trillionth of the

@@ -58,7 +58,7 @@ class BackwardHooks:
 
     @property
     def is_inside(self) -> bool:
-        """Whether a pass is under way, or has ended with an exception."""
+        """True if a pass is under way, or has ended with an exception."""
         return bool(self._passes)
 
     def _hook(self, index: int) -> Callable[[Tensor], None]:

@@ -95,7 +95,7 @@ class FlatBuffers:
         self.views = self.views_of(self.grad)
 
     def __contains__(self, parameter: Parameter) -> bool:
-        """Whether the parameter's gradient has a place here."""
+        """Return whether the parameter's gradient has a place here."""
         return id(parameter) in self._known
 
     def views_of(self, flat: Tensor) -> list[Tensor]:
@@ -164,8 +164,8 @@ class FlatBuffers:
         """Bring tensor ``index``'s gradient into the flat buffers, times ``scale``, and make ``grad`` the view of it.
 
         Wherever autograd left the gradient: in the flat buffers already, in a tensor of its own (after
-        ``zero_grad(set_to_none=True)``), or nowhere (a parameter that this step did not use). Raises `UserError` where
-        the parameter lies in another order than it did.
+        ``zero_grad(set_to_none=True)``), or nowhere (a parameter that this step did not use). Raise `UserError` if the
+        parameter lies in another order than it did.
         """
         parameter, view = self.parameters[index], self.views[index]
         if parameter.stride() != self._strides[index]:

@@ -13,7 +13,7 @@ from trimtab.kernels import ChunkedTensor, FlatGrad
 
 
 class Gradients:
-    """Those of one step: which have been gathered, and where they lie."""
+    """The gradients of one step: which have been gathered, and where they lie."""
 
     def __init__(
         self, flat_buffers: FlatBuffers, participation: ParameterUsage, loss_scale: Callable[[], float | None]
@@ -37,7 +37,7 @@ class Gradients:
             self.scale = self._loss_scale()
 
     def is_gathered(self, index: int) -> bool:
-        """Whether tensor ``index`` has been gathered in this step."""
+        """Return whether tensor ``index`` has been gathered in this step."""
         return self._gathered[index]
 
     def check_not_gathered(self, index: int) -> None:

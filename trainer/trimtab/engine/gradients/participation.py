@@ -21,7 +21,7 @@ HAS_GRADIENT, UNUSED, FROZEN = 0, 1, 2
 
 
 class ParameterUsage:
-    """What the ranks told each other last, and what is so on this rank now."""
+    """The parameters' usage: as ranks told each other last, and as it is on this rank now."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -36,7 +36,7 @@ class ParameterUsage:
 
     @property
     def changed(self) -> bool:
-        """Whether this rank must tell the others."""
+        """True if this rank must tell the others."""
         return self._told != self._here
 
     def state_dict(self) -> dict[str, list[int]]:

@@ -44,7 +44,7 @@ class LocalSgd:
 
     @property
     def is_round_over(self) -> bool:
-        """Whether the next thing is the exchange."""
+        """True if the round's exchange comes next."""
         return self.num_taken >= self.num_steps
 
     @torch.no_grad()
@@ -68,7 +68,7 @@ class LocalSgd:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether an update has been made that the anchor does not have yet."""
+        """True if an update has been made that the anchor does not have yet."""
         return self.num_taken > 0
 
     def state_dict(self) -> dict[str, Any]:

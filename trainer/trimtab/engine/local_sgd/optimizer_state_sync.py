@@ -33,7 +33,7 @@ _REMEDY = "forbid local steps (communication.localSteps: {max: 0})"
 
 @dataclass(frozen=True)
 class _Told:
-    """What a rank tells of one optimizer."""
+    """A rank's description of one optimizer."""
 
     kinds: list[str]
     groups: str
@@ -107,7 +107,7 @@ def why_not_common(
 
 
 class _Kept:
-    """What one optimizer keeps on this rank."""
+    """State that one optimizer keeps on this rank."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, names: Sequence[str], parameters: Sequence[Tensor]) -> None:
         self._name, self._state = type(optimizer).__name__, optimizer.state

@@ -32,7 +32,7 @@ class OverlappedLocalSgd(LocalSgd):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether an update has been made that the anchor does not have yet."""
+        """True if an update has been made that the anchor does not have yet."""
         return self.num_taken > 0 or self._has_pending
 
     @torch.no_grad()

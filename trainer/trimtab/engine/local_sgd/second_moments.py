@@ -27,7 +27,7 @@ _LEAST_MEMORY = 0.5
 
 
 class SecondMoments:
-    """Of the optimizers of one rank; those that keep no first and second moment as torch's Adam does are left alone."""
+    """Second moments of one rank's optimizers; optimizers without Adam's first and second moment are left alone."""
 
     def __init__(
         self, optimizers: Sequence[torch.optim.Optimizer], num_ranks: int, is_local: Callable[[], bool]
@@ -86,7 +86,7 @@ class SecondMoments:
 
 
 def keeps_adams_moments(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether it is known before the first step that local steps' second moments will be cut."""
+    """Return whether second moments of all parameters will be cut, as known before the first local step."""
     adams = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam)
     return isinstance(optimizer, adams) and all(_memory(each) >= _LEAST_MEMORY for each in optimizer.param_groups)
 

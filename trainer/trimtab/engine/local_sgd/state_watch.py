@@ -1,4 +1,4 @@
-"""Whether ranks could go back from local steps to gradients, by what their optimizers keep: asked before all rounds."""
+"""A check, before all rounds, that optimizers' state lets ranks go back from local steps to gradients."""
 
 from __future__ import annotations
 

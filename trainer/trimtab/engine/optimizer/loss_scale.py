@@ -27,7 +27,7 @@ class LossScale:
 
     @property
     def is_scaling(self) -> bool:
-        """Whether there is a scaler, which leaves out steps whose gradients are not finite."""
+        """True if there is a scaler, which leaves out steps whose gradients are not finite."""
         return self._scaler is not None
 
     def get(self) -> float | None:

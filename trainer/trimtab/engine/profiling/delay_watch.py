@@ -1,4 +1,4 @@
-"""Whether the loss rises where updates come late.
+"""A watch on the loss, which may rise where updates come late.
 
 What a delay costs shows only once it is there: heavy-ball SGD is stable while the learning rate times the curvature is
 below 2 (1 + momentum), but, with gradients that come one iteration late, only below 1 - momentum. In between the loss
@@ -21,7 +21,7 @@ _DEVIATION = 1 / 1.128
 
 
 class DelayWatch:
-    """Told of the loss of each iteration."""
+    """Compares the latest losses with those before them."""
 
     def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=_BEFORE + _NOW)

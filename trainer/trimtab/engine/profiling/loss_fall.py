@@ -1,4 +1,4 @@
-"""By how much a job's loss falls in an iteration, from one profile to the next."""
+"""Fall of a job's loss in an iteration, from one profile to the next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FEWEST_BETWEEN = 15
 
 
 class LossFall:
-    """Told of the loss of each iteration; None where the script does not tell it."""
+    """Measures how much the loss falls in an iteration."""
 
     def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=_WINDOW)

@@ -80,7 +80,7 @@ class StepProfiler:
 
     @property
     def is_profiling(self) -> bool:
-        """Whether the present step is profiled."""
+        """True if the present step is profiled."""
         return bool(self._hooks)
 
     # What happens in a profiled step ------------------------------------------------------------------------------
