@@ -29,11 +29,11 @@ class HookState:
     ) -> None:
         self._options = {"optimizer": optimizer, "scaler": scaler, **options}
         self.session: BucketSession | None = None
-        """From the end of the first backward pass on."""
+        """The session, from the end of the first backward pass on."""
         self._held: list[tuple[list[Parameter], list[Tensor]]] = []
-        """Of the first pass, bucket by bucket: the last one completes the model."""
+        """Parameters and gradients of the first pass, by bucket: the last bucket completes the model."""
         self._promised: list[tuple[Future[Tensor], Tensor]] = []
-        """Of the pass under way, bucket by bucket: what DDP waits for, and where it finds the mean."""
+        """Futures that DDP waits for in the present pass, by bucket, and the tensor in which DDP finds the mean."""
 
     def close(self) -> None:
         """Leave the group and write out what is pending; from now on the hook is DDP's own all-reduce."""

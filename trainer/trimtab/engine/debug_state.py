@@ -33,7 +33,7 @@ class DebugState:
     """
 
     residual: Mapping[str, Tensor] = field(default_factory=dict)
-    """What compression holds back on this rank, as of the last step that was kept; of all parameters."""
+    """Residuals of compression on this rank, as of the last step that was kept; of all parameters."""
     waiting: Mapping[str, Tensor] = field(default_factory=dict)
     """This rank's gradients that have not been sent, summed over steps; of parameters that have any."""
     arrived: Mapping[str, Tensor] = field(default_factory=dict)
@@ -45,11 +45,11 @@ class DebugState:
     late: tuple[str, ...] = ()
     """Parameters that have yet to be stepped, as their means arrive in the next forward pass."""
     phase: ExchangePhase = "idle"
-    """Of the present step: no gradient has been sent; some have; all means that it waits for have arrived."""
+    """Phase of the present step: no gradient has been sent; some have; all means that it waits for have arrived."""
     num_sent: int = 0
     """Exchanges of the present step, or of the round before under overlap, that have been sent."""
     schemes: Mapping[str, Any] = field(default_factory=dict)
-    """What collectives, sparsifiers, momentum correction and the outer optimizer have learned, by kind and name."""
+    """State of collectives, sparsifiers, momentum correction and the outer optimizer, by kind and name."""
 
 
 @torch.no_grad()

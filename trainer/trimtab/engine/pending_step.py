@@ -33,21 +33,21 @@ class PendingStep:
         self.num_discarded = 0
         """Exchanges that were forgotten, on every rank as many."""
         self._num_passes = -1
-        """Those that had ended when the last one began."""
+        """Passes that had ended when the last one began."""
         self._versions = 0
-        """Of the weights, added up, when the last backward pass began."""
+        """Versions of the weights, added up, when the last backward pass began."""
         self._weights: WeightFingerprint | None = None
         """The weights then; known only where the pass before it had been without a step."""
         self._is_left = False
-        """Whether, within a round, the script has asked for a batch after the last pass, and taken no step."""
+        """True if, within a round, the script has asked for a batch after the last pass, and taken no step."""
         self.settle()
 
     def settle(self) -> None:
         """End the pending step: it has been taken, or is not to be."""
         self.has_begun = False
-        """True if a backward pass has been, and no step has followed."""
+        """True if a backward pass has begun, and no step has followed."""
         self.is_pending = False
-        """True if one of them was outside of `no_sync`."""
+        """True if one of the step's backward passes was outside of `no_sync`."""
 
     def leave(self) -> None:
         """Note that, within a round, the script has asked for a batch after a pass, and taken no step."""

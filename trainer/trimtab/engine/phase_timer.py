@@ -28,10 +28,10 @@ class PhaseTimer:
         self.clock = clock
         self._mark = clock()
         self.phase: Phase = "forward"
-        """What time belongs to now."""
+        """The present phase."""
         self._seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
         self._first_gradient_seconds = 0.0
-        """From the start of backward to its first complete gradient: until then nothing tells that it has begun."""
+        """Seconds from the start of backward to its first complete gradient, before which nothing tells of backward."""
 
     def learn(self, profile: Profile | None) -> Profile | None:
         """Take from ``profile`` the seconds before the first gradient of a backward pass, and return ``profile``."""

@@ -51,7 +51,7 @@ class StepLifecycle:
             alternating_optimizers=alternating_optimizers,
         )
         self._by: Literal["session.step", "optimizer.step"] | None = None
-        """What takes this script's steps."""
+        """The function that takes this script's steps; None before the first."""
         self._own: tuple[float | None, Outcome | None] = None, None
         """Loss scale and outcome of the step that the script is taking."""
 

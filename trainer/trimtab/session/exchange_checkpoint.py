@@ -26,9 +26,9 @@ from trimtab.session.announcements import ControlMessages
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, gather_json, json_of, raise_together
 
-#: Of the files' contents.
+#: Version of the files' contents.
 _FORMAT = 4
-#: By how much sums of the weights may differ, relatively: they are added up in another order elsewhere.
+#: Largest relative difference of equal weights' sums: they are added up in another order elsewhere.
 _SAME_WEIGHTS = 1e-9
 
 

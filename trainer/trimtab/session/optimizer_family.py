@@ -25,7 +25,7 @@ _ADAMS_KIN = re.compile(
 _SGDS_KIN = re.compile(r"(?:fused)?a?sgdw?(?:\d+bit)?", re.IGNORECASE)
 #: In the name of what an optimizer keeps for a parameter: a running mean or maximum of squared or absolute gradients.
 _SECOND_MOMENT = re.compile(r"(?:^|_)sq(?:uare)?(?:_|$)|second_moment|exp_inf")
-#: Where wrappers keep the optimizer that they wrap.
+#: Attributes in which wrappers keep the optimizer that they wrap.
 _WRAPPED = ("optimizer", "optim", "base_optimizer")
 
 

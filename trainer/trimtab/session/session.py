@@ -54,12 +54,12 @@ from trimtab.transport.base import CommunicationError
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import barrier
 
-#: What is said of a metric that no rank has added up over all.
+#: Warning of a metric that no rank has added up over all.
 _OF_SHARE = (
     "session.report() is of rank 0's share, 1 / {num_ranks} of the data, since the loop before it was over"
     " session.batches: add up over ranks by session.all_reduce, or loop over the loader itself on rank 0"
 )
-#: What is said at the end, of a loop after which nothing was reported either.
+#: Warning at the end, of a loop after which nothing was reported either.
 _OF_LAST_SHARE = (
     "the last loop over session.batches was of rank 0's share, 1 / {num_ranks} of the data, and session.all_reduce has"
     " added nothing up since: unless the script adds up by itself, loop over the loader itself on rank 0"
@@ -90,9 +90,9 @@ class Session:
     ) -> None:
         """``ranks``: what the script may ask of all ranks; None: those of ``group``."""
         self.when_closed = contextlib.ExitStack()
-        """What is to be done when the session has been closed."""
+        """Callbacks for when the session has been closed."""
         self.at_first_step: Callable[[], None] | None = None
-        """What is to be done once, when this process has taken a step."""
+        """Callback for when this process has taken its first step."""
         self._model, self._optimizers = model, as_list(optimizer)
         self._scheduler, self._scheduler_interval = scheduler, scheduler_interval
         self._scale, self._extra_state = scale or LossScale(None), tuple(extra_state)
@@ -102,7 +102,7 @@ class Session:
         self._engine: StepEngine | None = None
         self._checkpoint: ExchangeCheckpoint | None = None
         self._follow_up: StepFollowUp
-        """Where several ranks train."""
+        """Follow-up of each step, where several ranks train."""
         self._trials: TrialRunner | None = None
         self._stepping = StepLifecycle(
             self._optimizers,

@@ -43,7 +43,7 @@ class _Trial:
         self.undo = undo
         """Brings the exchange back to the plan before."""
         self.steps: list[StepReport] = []
-        """What its steps have measured."""
+        """Reports of the trial's steps."""
         self.suspended: Snapshot | None = None
         """Its state, while the state before it is in force."""
         self.has_graph = False
@@ -68,7 +68,7 @@ class TrialRunner:
         self._hooks: list[RemovableHandle] = []
         self._trial: _Trial | None = None
         self._reports: list[TrialReport] = []
-        """What the candidates of the present run have measured, until it is told."""
+        """Reports of the present run's candidates, until they are told."""
         self._num_candidates = 0
 
     @property

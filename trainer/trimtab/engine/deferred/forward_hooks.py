@@ -47,9 +47,9 @@ class ForwardSyncHooks:
         self._optimizer, self._profiler = optimizers[0], profiler
         self._hooks: list[RemovableHandle] = []
         self._settings: list[dict[str, Any]] = []
-        """Of each parameter group, when the others were stepped."""
+        """Settings of each parameter group, when the other parameters were stepped."""
         self._is_waiting = False
-        """True if the optimizer has stepped the others."""
+        """True if the optimizer has stepped all parameters but late ones."""
         self._seen: set[int] = set()
         """Tensors, by index, whose module has been seen to run: only these may wait for it.
 
@@ -58,7 +58,7 @@ class ForwardSyncHooks:
         self._versions: dict[int, int] = {}
         """By late tensor: of the parameter, as torch counts its changes, when the others were stepped."""
         self._late_parameters: list[LazyParameters] = []
-        """Of modules that own a late tensor, or did at this step: who goes through a module must not lose them."""
+        """Parameters of modules that own a late tensor, or did at this step: a loop must not lose them."""
 
     def begin(self) -> None:
         """Watch for uses of late parameters, once the optimizer has stepped all others."""

@@ -28,7 +28,7 @@ class LazyParameters(MutableMapping[str, Any], dict[str, Any]):  # type: ignore[
     def __init__(self, module: nn.Module, late: Mapping[str, int], settle: Callable[[set[int] | None], None]) -> None:
         """``settle`` takes the number of a tensor in ``late``, by its name here, or None for all of the model."""
         self.plain: dict[str, Any] = module.__dict__[_PARAMETERS]
-        """What it stands for."""
+        """The module's plain ``_parameters``."""
         dict.update(self, self.plain)  # for what reads it as a dict, past its methods
         self._module, self._late, self._settle = module, late, settle
         module.__dict__[_PARAMETERS] = self

@@ -34,7 +34,7 @@ class Arrivals:
         """
         self._flat_buffers, self._writer, self._unused, self._phases = flat_buffers, handed, unused, phases
         self.late = list(late)
-        """What has not been handed out yet."""
+        """Late exchanges whose gradients have not been written yet."""
         self.completed_late = PendingExchanges(self.late)
         self._with_any: set[int] = set()
         """Tensors, by index, of which the optimizer gets something."""
@@ -42,7 +42,7 @@ class Arrivals:
         self._shown: dict[int, LazyGradient] = {}
         """By tensor: its ``grad`` while it was late."""
         self._are_put_off = False
-        """True if the optimizer has been given the others."""
+        """True if the optimizer was to step without late gradients."""
         self._on_read: Callable[[], object] | None = None
         """Called where the script uses a late gradient; None: `write_deferred`. A method of this object is a cycle."""
 

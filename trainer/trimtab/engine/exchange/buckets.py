@@ -30,7 +30,7 @@ class Held:
     last: int
     """The newest of the iterations, counted as the schedule does; `CARRIED` where they were before it."""
     count: int
-    """How many they are."""
+    """Number of iterations."""
     values: Tensor
     """float32 [n]."""
 

@@ -45,11 +45,11 @@ class ExchangeSummary:
     squared_norm_after: float = 0.0
     """Sum of squares of the residuals that it left."""
     arrival_seconds: float = 0.0
-    """From the end of the exchanges before to when this rank had its last bucket compressed."""
+    """Seconds from the end of the exchanges before until this rank had its last bucket compressed."""
     collective_seconds: float = 0.0
     """Sending and waiting for others."""
     loss: float | None = None
-    """Of this rank's batch, or the mean over its local steps; None where the script does not tell it."""
+    """Loss of this rank's batch, or the mean over its local steps; None where the script does not tell it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class StepFlags:
     participation_changed: bool
     """True if other parameters of this rank have a gradient than it told the others last."""
     before: ExchangeSummary
-    """Of the step before."""
+    """Summary of the step before."""
 
     def encode(self, rank: int, num_ranks: int, weights: WeightFingerprint | None = None) -> Tensor:
         """Return the vote: float32 [11 + 2 N], and [2 N + 1] more where ranks compare their ``weights``."""
@@ -104,15 +104,15 @@ class StepConsensus:
     None where there was no such step under this plan.
     """
     mean_squared_norm: float | None
-    """Of the step before: mean over ranks of what each had to send, squared and summed; None as for the gain."""
+    """Mean over ranks of what each had to send in the step before, squared and summed; None as for the gain."""
     arrival_seconds: tuple[float, ...]
-    """Of the step before, by rank (`ExchangeSummary`); all 0 where there was none."""
+    """Seconds of the step before, by rank (`ExchangeSummary`); all 0 where there was none."""
     collective_seconds: tuple[float, ...]
-    """Of the step before, by rank."""
+    """Seconds of the step before, by rank."""
     loss: float | None = None
-    """Of the step before, or the round: the mean over the ranks that tell one; None where none does."""
+    """Loss of the step before, or the round: the mean over the ranks that tell one; None where none does."""
     weights: Verdict | None = None
-    """True if the ranks' weights are the same; None where this step did not compare them."""
+    """Verdict on the ranks' weights; None where this step did not compare them."""
 
     @property
     def last_rank(self) -> int | None:

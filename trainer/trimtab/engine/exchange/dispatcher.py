@@ -62,7 +62,7 @@ class BucketDispatcher:
         self.consensus_send_index = iteration.consensus_send_index
         """Which of the sends carries the vote."""
         self._compressed: list[Future[float]] = [Future() for _ in iteration.sends]
-        """Of each send: the squared norm before, once it is compressed."""
+        """Squared norm before selection of each send, once it is compressed."""
         self.present = {send.bucket for send in iteration.sends if send.iteration >= number}
         """Buckets whose gradients of this very iteration are sent."""
         self.pending_exchanges = PendingExchanges()

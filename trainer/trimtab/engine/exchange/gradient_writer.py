@@ -45,7 +45,7 @@ class GradientWriter:
         self._kept: dict[int, list[Held]] = {}
         """By bucket: means that no update has taken."""
         self._aside: list[tuple[int, int, Tensor]] = []
-        """What frozen tensors do not get: tensor, first element, and the mean."""
+        """Means that frozen tensors do not get: tensor, first element, and the mean."""
 
     def gives(self, number: int) -> bool:
         """Return whether the optimizer gets anything of bucket ``number``, even if not all of it has arrived."""

@@ -29,7 +29,7 @@ class Payload:
     out: Tensor
     """float32 [n]: where its mean is to arrive."""
     waited: tuple[Held, ...]
-    """What of it has waited in the bucket."""
+    """The part that has waited in the bucket."""
     has_present: bool
     """True if the gradients of the present iteration are in it."""
 

@@ -18,13 +18,13 @@ class Outcome:
     consensus: StepConsensus | None
     """None where the schedule sent nothing: such a step is always finite, and nothing follows it."""
     arrived: PendingExchanges
-    """What has arrived since the last step was told of: of this step, and late of the one before."""
+    """Exchanges that have arrived since the last step was told of: of this step, and late ones of the step before."""
     updates: bool
     """True if the schedule lets the optimizer step."""
     non_finite: tuple[str, ...] = ()
     """Names of this rank's parameters whose gradients made all ranks drop the step, or this one its local step."""
     sent: PendingExchanges = field(default_factory=PendingExchanges)
-    """What this step sent; some of it may arrive late."""
+    """Exchanges that this step sent; some may arrive late."""
 
     @classmethod
     def of_local_step(cls, non_finite: tuple[str, ...]) -> Outcome:

@@ -21,9 +21,9 @@ class Schemes:
     def __init__(self, group: Group, flat_buffers: FlatBuffers) -> None:
         self._group, self._flat_buffers = group, flat_buffers
         self.velocity: MomentumCorrection | None = None
-        """What takes the gradient's place under a plan that corrects momentum."""
+        """The velocity, which takes the gradient's place under a plan that corrects momentum."""
         self.outer: OuterOptimizer | None = None
-        """What is made of a round's mean update under a plan that names an outer optimizer."""
+        """The outer optimizer, under a plan that names one."""
         self._collectives: dict[str, Collective] = {}
         self._selectors: dict[str, Selector] = {}
 

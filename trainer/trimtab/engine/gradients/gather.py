@@ -25,7 +25,7 @@ class Gradients:
     def restart(self) -> None:
         """Begin a step."""
         self.scale: float | None = None
-        """What the loss of this step was multiplied by."""
+        """Loss scale of this step; None without one."""
         self.has_begun = False
         self._gathered = [False] * len(self._flat_buffers.parameters)
         self._aliased: dict[int, Tensor] = {}

@@ -28,7 +28,7 @@ class LocalSgd:
         """Take the present weights, alike on all ranks, for the first anchor; ``num_steps`` is H, steps of a round."""
         self._flat_buffers = flat_buffers
         self.num_steps = num_steps
-        """Of a round: H."""
+        """Steps of a round: H."""
         self.num_taken = 0
         """Steps of the present round."""
         self._learning: set[int] = set()

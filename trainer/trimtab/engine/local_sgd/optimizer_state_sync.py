@@ -26,7 +26,7 @@ from trimtab.transport.primitives import ring_all_reduce
 
 #: How many steps a parameter has taken, by the name that torch's optimizers and most others give it.
 _COUNT = "step"
-#: What a group holds beside numbers of the optimizer's own.
+#: Keys of a group that hold no numbers of the optimizer's own.
 _MEMBERS = ("params", "param_names")
 _REMEDY = "forbid local steps (communication.localSteps: {max: 0})"
 
@@ -43,7 +43,7 @@ class _Told:
 
 
 _TOLD: Read[list[_Told]] = json_of(list[_Told])
-#: What holds something, and by which key.
+#: A dictionary, and a key of it.
 _Place = tuple[dict[Any, Any], Any]
 
 

@@ -37,7 +37,7 @@ class SecondMoments:
         self._before: dict[Tensor, Tensor] = {}
         """By parameter: its second moment before the step under way."""
         self._room: dict[Tensor, Tensor] = {}
-        """Where these lie, from step to step: fresh memory costs a CPU more than a pass over it."""
+        """Memory of these, from step to step: fresh memory costs a CPU more than a pass over it."""
         self._handles = [each.register_step_pre_hook(self._before_step) for each in optimizers]
         self._handles += [each.register_step_post_hook(self._after_step) for each in optimizers]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from trimtab_api.errors import UserError
 
-#: What says how an optimizer works, and is no outcome of its steps.
+#: Types of settings: they say how an optimizer works, and are no outcome of its steps.
 _SETTINGS = (str, bytes, torch.dtype, torch.device, torch.memory_format, type(None))
 
 

@@ -69,9 +69,9 @@ class OptimizerStepper:
         self._before_own, self._after_own, self._on_step_skipped = before_own, after_own, left_out
         self.alternating_optimizers = alternating_optimizers
         self.phases = PhaseTimer()
-        """Of the steps that go through the gate."""
+        """Timer of the steps that these optimizers take."""
         self._phase_around = self.phases.phase
-        """What goes on around the optimizer's step that is under way."""
+        """Phase around the optimizer's step that is under way."""
         self._num_a_step = 1 if alternating_optimizers else len(self._optimizers)
         self._is_stepping = False
         self._have_stepped: list[torch.optim.Optimizer] = []

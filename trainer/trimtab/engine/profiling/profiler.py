@@ -43,7 +43,7 @@ class _Step:
 
     lead: float = 0.0
     left_out: float = 0.0
-    """What the engine did before the backward pass: waiting for late means, and stepping with them."""
+    """Seconds of the engine before the backward pass: waiting for late means, and stepping with them."""
     tensors: dict[int, float] = field(default_factory=dict)
     modules: dict[str, float] = field(default_factory=dict)
     buckets: dict[int, tuple[float, float]] = field(default_factory=dict)

@@ -14,7 +14,7 @@ class Span(NamedTuple):
     """Something that went on from one moment to another, by `time.perf_counter`."""
 
     row: str
-    """What it belongs to: ``computing``, ``compressing``, ``link 0``, ``buffer 0``."""
+    """Row of the timeline: ``computing``, ``compressing``, ``link 0``, ``buffer 0``."""
     phase: str
     name: str
     begin: float
@@ -61,7 +61,7 @@ class TracedStep:
     began: float
     ended: float
     spans: Sequence[Span]
-    """Of all but its exchanges."""
+    """Spans of all but the step's exchanges."""
     completed: dict[int, float]
     """By tensor: when its gradient was complete."""
     sent: PendingExchanges
