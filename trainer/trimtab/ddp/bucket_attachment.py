@@ -30,8 +30,14 @@ def attach_buckets(
 ) -> BucketSession:
     """Join the job, and return the session of ``parameters``, all whose gradients a wrapper's buckets hold.
 
-    ``configuration``: ``job``, ``plan`` and ``run_directory`` of `trimtab.attach`, which says what it raises. A plan of
-    local steps is refused as well.
+    Args:
+        parameters: The parameters that DDP trains.
+        optimizer: What the script steps by, if known; it is only looked at.
+        scaler: The script's GradScaler, which is only read.
+        configuration: ``job``, ``plan`` and ``run_directory`` of `trimtab.attach`.
+
+    Raises:
+        UserError: As `trimtab.attach`, and for a plan of local steps.
     """
     if optimizer is not None:
         check_needs_no_closure(optimizer)

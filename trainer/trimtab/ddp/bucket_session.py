@@ -22,12 +22,17 @@ class BucketSession(Session):
     """A session of `ProxyParameters`; in each iteration `take` is called for all gradients, and then `give_back`."""
 
     skips_unused = False
-    """Whether DDP leaves the ``grad`` of parameters that no rank has used as it is, whatever their bucket holds."""
+    """True if DDP leaves the ``grad`` of parameters that no rank has used as it is, whatever their bucket holds."""
 
     def take(self, parameters: Sequence[Parameter], gradients: Sequence[Tensor]) -> None:
-        """These gradients of this rank are complete, and stay as they are until `give_back`; send what that completes.
+        """Send what these complete gradients of this rank make ready.
 
-        Raises `UserError` for parameters of another model.
+        Args:
+            parameters: Parameters of the wrapped model.
+            gradients: The gradient of each parameter, float32; nobody may change it until `give_back`.
+
+        Raises:
+            UserError: A parameter belongs to another model.
         """
         if self._engine is None:
             return
@@ -66,10 +71,10 @@ class BucketSession(Session):
         self.step()
 
     def _hold_back_unused(self, engine: StepEngine) -> None:
-        """What no rank has used gets nothing; what its exchange has brought goes back where it came from.
+        """Zero the mean of each parameter that no rank has used, and add what was exchanged of it to the residual.
 
-        The mean has the same bits on every rank. So where each adds it to its residual, residuals together hold what
-        entered. It carries the loss scale, and they do not.
+        The mean has the same bits on every rank. So where each rank adds it to its residual, residuals together hold
+        what entered. The mean carries the loss scale, and residuals do not.
         """
         flat_buffers, scale = engine.flat_buffers, self._scale.get() or 1.0
         for index in engine.exchanger.participation.unused:
@@ -79,11 +84,11 @@ class BucketSession(Session):
 
     @cached_property
     def _taken(self) -> list[tuple[int, Tensor]]:
-        """This iteration's gradients, each with its place in the flat buffers."""
+        """Gradients of this iteration, each with its index in the flat buffers."""
         return []
 
     @cached_property
     def _indices(self) -> dict[int, int]:
-        """Places in the flat buffers, by the ids of stand-ins."""
+        """Indices in the flat buffers, by the id of a proxy parameter."""
         assert self._engine is not None
         return {id(proxy): index for index, proxy in enumerate(self._engine.flat_buffers.parameters)}

@@ -18,7 +18,7 @@ from trimtab.session.ddp_wrapper import check_bucket
 
 
 class HookState:
-    """What the hook of one model knows.
+    """State of one model's hook.
 
     ``optimizer`` is only looked at: what compression costs depends on its kind. A GradScaler is only read: residuals
     are free of its scale. ``options`` are ``job``, ``plan``, ``run_directory`` of `trimtab.attach`.
@@ -29,11 +29,11 @@ class HookState:
     ) -> None:
         self._options = {"optimizer": optimizer, "scaler": scaler, **options}
         self.session: BucketSession | None = None
-        """From the end of the first backward pass on."""
+        """The session, from the end of the first backward pass on."""
         self._held: list[tuple[list[Parameter], list[Tensor]]] = []
-        """Of the first pass, bucket by bucket: the last one completes the model."""
+        """Parameters and gradients of the first pass, by bucket: the last bucket completes the model."""
         self._promised: list[tuple[Future[Tensor], Tensor]] = []
-        """Of the pass under way, bucket by bucket: what DDP waits for, and where it finds the mean."""
+        """Futures that DDP waits for in the present pass, by bucket, and the tensor in which DDP finds the mean."""
 
     def close(self) -> None:
         """Leave the group and write out what is pending; from now on the hook is DDP's own all-reduce."""
@@ -41,7 +41,7 @@ class HookState:
             self.session.close()
 
     def __reduce__(self) -> tuple[type["HookState"], tuple[()]]:
-        """Saved or copied with its wrapper it is one that has not exchanged anything."""
+        """Reduce to a hook state that has exchanged nothing, for a copy or a file of the wrapper."""
         return HookState, ()
 
     def _exchange(self, bucket: GradBucket) -> Future[Tensor]:
@@ -70,9 +70,17 @@ _OF_SCRIPT = HookState()  # of the model whose hook was registered with None
 
 
 def hook(state: HookState | None, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """For ``ddp_model.register_comm_hook``: exchange the gradients in DDP's buckets by the plan in force.
+    """Exchange the gradients in DDP's buckets by the plan in force; for ``ddp_model.register_comm_hook``.
 
-    Raises what `trimtab.attach` raises, out of ``backward()``, and `UserError` for what is no float32 gradient.
+    Args:
+        state: The state of one model's hook; None: one state of the process, for a single model.
+        bucket: A bucket of the model's gradients, float32.
+
+    Returns:
+        A future of the bucket's mean over ranks, set when the backward pass has handed over its last bucket.
+
+    Raises:
+        UserError: As `trimtab.attach`, and for what is no float32 gradient; raised out of ``backward()``.
     """
     if not isinstance(state, HookState | None):
         raise UserError("is None or a trimtab.HookState", field="state", value=type(state).__name__)

@@ -27,7 +27,7 @@ State = dict[str, Any]
 
 @torch.no_grad()
 def carried(engine: StepEngine) -> State:
-    """Of an engine between two steps, settled; its tensors may be the engine's own."""
+    """Return what a settled engine carries between two steps; tensors may be the engine's own."""
     flat_buffers, exchanger = engine.flat_buffers, engine.exchanger
     held = engine.state_dict()
     held["summary"] = astuple(held["summary"])
@@ -45,7 +45,7 @@ def carried(engine: StepEngine) -> State:
 
 @torch.no_grad()
 def resume(engine: StepEngine, state: State) -> None:
-    """Be as the engine of which ``state`` was `carried`, on the same rank of as many."""
+    """Restore the engine of which ``state`` was `carried`, on the same rank of as many ranks."""
     engine.plans.resume(_fitting(Plan.from_json(state["plan"]), engine), state["step"])
     flat_buffers, held = engine.flat_buffers, dict(state["exchanger"])
     flat_buffers.residual.copy_(state["residual"])
@@ -102,10 +102,10 @@ def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int) 
 
 
 def _fitting(plan: Plan, engine: StepEngine) -> Plan:
-    """The plan as these ranks can follow it.
+    """Return the plan as these ranks can follow it.
 
-    Its collective without options where it does not run on them, or their hosts, with these; and what its timetable
-    has cross a link that they have not, over the first.
+    If the collective does not run on these ranks or hosts with its options, it loses the options. What the timetable
+    sends over a link that these ranks do not have crosses the first.
     """
     group, timetable = engine.group, plan.timetable
     if timetable is not None:
@@ -115,12 +115,12 @@ def _fitting(plan: Plan, engine: StepEngine) -> Plan:
 
 
 def ranks_needed(rank: int, size: int, num_before: int) -> list[int]:
-    """Of the ranks before, those whose state rank ``rank`` of ``size`` goes on from."""
+    """Return the former ranks whose state rank ``rank`` of ``size`` goes on from."""
     return [rank] if size == num_before else sorted({rank % num_before, *range(rank, num_before, size)})
 
 
 def _round_of(engine: StepEngine) -> State | None:
-    """Under source *update*: within a round weights, optimizers, buffers and loss scale are each rank's own."""
+    """Return what is each rank's own within a round (weights, optimizers, buffers, loss scale); None without rounds."""
     if engine.local is None:
         return None
     return {
@@ -141,7 +141,7 @@ def _put_buffers(model: nn.Module, kept: Mapping[str, Tensor]) -> None:
 
 
 def _shared_out(first: State, mine: list[State], share: float) -> list[State]:
-    """What lies in the buckets, as `Buckets.state_dict` has it: this rank's share of what waits, and all that arrived.
+    """Return this rank's share of what waits in the buckets, and all that arrived, as `Buckets.state_dict` has it.
 
     All ranks hold as much of as many iterations, and a mean over ranks that has arrived is the same on all of them.
     """

@@ -33,7 +33,7 @@ class DebugState:
     """
 
     residual: Mapping[str, Tensor] = field(default_factory=dict)
-    """What compression holds back on this rank, as of the last step that was kept; of all parameters."""
+    """Residuals of compression on this rank, as of the last step that was kept; of all parameters."""
     waiting: Mapping[str, Tensor] = field(default_factory=dict)
     """This rank's gradients that have not been sent, summed over steps; of parameters that have any."""
     arrived: Mapping[str, Tensor] = field(default_factory=dict)
@@ -45,16 +45,16 @@ class DebugState:
     late: tuple[str, ...] = ()
     """Parameters that have yet to be stepped, as their means arrive in the next forward pass."""
     phase: ExchangePhase = "idle"
-    """Of the present step: no gradient has been sent; some have; all means that it waits for have arrived."""
+    """Phase of the present step: no gradient has been sent; some have; all means that it waits for have arrived."""
     num_sent: int = 0
     """Exchanges of the present step, or of the round before under overlap, that have been sent."""
     schemes: Mapping[str, Any] = field(default_factory=dict)
-    """What collectives, sparsifiers, momentum correction and the outer optimizer have learned, by kind and name."""
+    """State of collectives, sparsifiers, momentum correction and the outer optimizer, by kind and name."""
 
 
 @torch.no_grad()
 def debug_state(engine: StepEngine) -> DebugState:
-    """A snapshot, which waits for nothing: what is under way counts neither as waiting nor as arrived."""
+    """Return a snapshot without waiting: what is under way counts neither as waiting nor as arrived."""
     flat_buffers, exchanger = engine.flat_buffers, engine.exchanger
     return DebugState(
         residual=_by_name(flat_buffers, flat_buffers.residual),
@@ -70,14 +70,14 @@ def debug_state(engine: StepEngine) -> DebugState:
 
 
 def _by_name(flat_buffers: FlatBuffers, flat: Tensor, indices: Iterable[int] | None = None) -> dict[str, Tensor]:
-    """By parameter's name, its part of ``flat`` (float32 [n]); None: of all."""
+    """Return parts of ``flat`` (float32 [n]) by parameter name; ``indices`` None: of all parameters."""
     views = flat_buffers.views_of(flat)
     chosen = range(len(views)) if indices is None else sorted(indices)
     return {flat_buffers.names[index]: views[index].clone() for index in chosen}
 
 
 def _held(flat_buffers: FlatBuffers, buckets: Iterable[tuple[Bucket, list[Held]]]) -> dict[str, Tensor]:
-    """Sums of what buckets hold, of the parameters that have a part in a bucket that holds something."""
+    """Sum what buckets hold, by the name of each parameter with a part in a bucket that holds something."""
     total, some = torch.zeros_like(flat_buffers.residual), set[int]()
     for bucket, held in buckets:
         for each in held:

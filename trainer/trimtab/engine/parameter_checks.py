@@ -14,7 +14,7 @@ from trimtab.engine.gradients.flat_buffers import FlatBuffers
 def check_parameters_are_known(
     optimizers: Sequence[torch.optim.Optimizer], model: nn.Module, flat_buffers: FlatBuffers
 ) -> None:
-    """Raise `UserError` where an optimizer trains what the flat buffers do not hold, or no longer as it does."""
+    """Raise `UserError` if an optimizer trains what the flat buffers do not hold, or no longer as they do."""
     trained = (p for each in optimizers for group in each.param_groups for p in group["params"])
     for parameter in (p for p in trained if p.requires_grad):
         if parameter not in flat_buffers:
@@ -34,7 +34,7 @@ def check_parameters_are_known(
 
 
 def check_backward_reached(model: nn.Module, flat_buffers: FlatBuffers) -> None:
-    """Raise `UserError` where a parameter, whose step had no backward pass, is none of the flat buffers'."""
+    """Raise `UserError` if a parameter, whose step had no backward pass, is none of the flat buffers'."""
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and parameter not in flat_buffers:
             raise UserError(
@@ -51,7 +51,7 @@ def _name_of(parameter: torch.Tensor, model: nn.Module) -> str:
 
 
 def learning_rate_of(optimizer: torch.optim.Optimizer) -> float | None:
-    """Of the first parameter group, with what its momentum adds up to; None where it tells none."""
+    """Return the first group's learning rate, with what its momentum adds up to; None if it has none."""
     group = optimizer.param_groups[0]
     momentum = float(group.get("momentum", 0.0))
     return float(group["lr"]) / (1 - momentum) if "lr" in group and momentum < 1 else None

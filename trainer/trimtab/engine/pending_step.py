@@ -1,4 +1,4 @@
-"""The step that a backward pass owes, and what becomes of it where the script throws it away.
+"""The pending step: ``backward()`` has run and ``optimizer.step()`` has not, and the script may discard it.
 
 A script that leaves out a batch whose gradient is too large, or needs a backward pass only to change its inputs, clears
 the gradients and takes no step. Then what was exchanged is forgotten, residuals stay what they were, and the step
@@ -33,30 +33,31 @@ class PendingStep:
         self.num_discarded = 0
         """Exchanges that were forgotten, on every rank as many."""
         self._num_passes = -1
-        """Those that had ended when the last one began."""
+        """Passes that had ended when the last one began."""
         self._versions = 0
-        """Of the weights, added up, when the last backward pass began."""
+        """Versions of the weights, added up, when the last backward pass began."""
         self._weights: WeightFingerprint | None = None
         """The weights then; known only where the pass before it had been without a step."""
         self._is_left = False
-        """Whether, within a round, the script has asked for a batch after the last pass, and taken no step."""
+        """True if, within a round, the script has asked for a batch after the last pass, and taken no step."""
         self.settle()
 
     def settle(self) -> None:
-        """The step has been taken, or is not to be."""
+        """End the pending step: it has been taken, or is not to be."""
         self.has_begun = False
-        """Whether a backward pass has been, and no step has followed."""
+        """True if a backward pass has begun, and no step has followed."""
         self.is_pending = False
-        """Whether one of them was outside of `no_sync`."""
+        """True if one of the step's backward passes was outside of `no_sync`."""
 
     def leave(self) -> None:
         """Note that, within a round, the script has asked for a batch after a pass, and taken no step."""
         self._is_left = True
 
     def pass_begins(self, index: int) -> None:
-        """A backward pass has given tensor ``index``'s gradient, its first.
+        """Note that a backward pass has begun with tensor ``index``'s gradient.
 
-        Raises `UserError` where weights have changed without a step, or gradients of an exchange are still there.
+        Raises:
+            UserError: Weights have changed without a step, or gradients of an exchange are still there.
         """
         self.has_begun = True
         if self._alternating_optimizers or self._num_passes == self._exchanger.passes.num_ended:
@@ -94,13 +95,13 @@ class PendingStep:
             self.num_discarded += 1
 
     def forget(self) -> None:
-        """Have nothing under way of a step that was thrown away, for another plan cuts the memory that it writes to."""
+        """Drop a step that was thrown away, before another plan cuts the memory that its exchanges write to."""
         if self._exchanger.outcome is not None:
             self._exchanger.forget()
         self.settle()
 
     def check_weights(self) -> None:
-        """Raise `UserError` where they have changed since the last backward pass began, in which nothing steps them.
+        """Raise `UserError` if weights have changed since the last backward pass began, though no optimizer stepped.
 
         What is written past autograd, by way of ``data``, shows only where the pass before was without a step too. In
         a trial the weights are the session's to change.
@@ -121,7 +122,7 @@ class PendingStep:
         return sum(parameter._version for parameter in self._parameters)
 
     def _is_cleared(self, index: int) -> bool:
-        """Whether gradients were cleared before the pass that has just given tensor ``index``'s.
+        """Return whether gradients were cleared before the pass that has just given tensor ``index``'s.
 
         Those that no optimizer steps need not be: an optimizer's ``zero_grad()`` leaves them.
         """

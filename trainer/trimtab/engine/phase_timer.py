@@ -28,19 +28,19 @@ class PhaseTimer:
         self.clock = clock
         self._mark = clock()
         self.phase: Phase = "forward"
-        """What time belongs to now."""
+        """The present phase."""
         self._seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
         self._first_gradient_seconds = 0.0
-        """From the start of backward to its first complete gradient: until then nothing tells that it has begun."""
+        """Seconds from the start of backward to its first complete gradient, before which nothing tells of backward."""
 
     def learn(self, profile: Profile | None) -> Profile | None:
-        """Take from ``profile`` how long before its first gradient backward begins; returns the profile."""
+        """Take from ``profile`` the seconds before the first gradient of a backward pass, and return ``profile``."""
         if profile is not None:
             self._first_gradient_seconds = profile.first_gradient_seconds
         return profile
 
     def enter(self, phase: Phase) -> None:
-        """From now on time belongs to ``phase``."""
+        """Count time for ``phase`` from now on."""
         left, now = self.phase, self.clock()
         elapsed = now - self._mark
         self._seconds[left] += elapsed
@@ -52,7 +52,7 @@ class PhaseTimer:
 
     @contextlib.contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
-        """Time inside belongs to ``phase``, and then again to what went on around it."""
+        """Count time inside for ``phase``, and afterwards for the phase before."""
         around = self.phase
         self.enter(phase)
         try:
@@ -61,7 +61,7 @@ class PhaseTimer:
             self.enter(around)
 
     def lap(self) -> dict[Phase, float]:
-        """Seconds of each phase of the step that ends now; the next begins with its forward pass."""
+        """Return the seconds of each phase of the step that ends now; the next begins with its forward pass."""
         self.enter("forward")
         ended, self._seconds = self._seconds, dict.fromkeys(PHASES, 0.0)
         return ended

@@ -9,7 +9,7 @@ from trimtab.plan.plan import Plan
 
 
 def refuse_rounds(plan: Plan) -> None:
-    """Optimizers that take turns have no round in common. Raises `UserError`."""
+    """Raise `UserError` for a plan of local steps: alternating optimizers have no round in common."""
     if plan.local_steps:
         raise UserError(
             "makes rounds of several steps, and optimizers that take turns have no round in common; name a plan of"
@@ -20,7 +20,7 @@ def refuse_rounds(plan: Plan) -> None:
 
 
 def refuse_in_hooks(plan: Plan) -> None:
-    """A hook is not told when the optimizer steps. Raises `UserError` for local steps and for delayed updates."""
+    """Raise `UserError` for local steps and for delayed updates: a DDP hook is not told when the optimizer steps."""
     if plan.local_steps:
         raise UserError(
             "makes rounds of local steps, and a hook of DDP's is not told of steps; call trimtab.attach(ddp_model,"
@@ -33,9 +33,14 @@ def refuse_in_hooks(plan: Plan) -> None:
 
 
 def refuse_for_steps(plan: Plan, *, alternating_optimizers: bool, by_hand: bool) -> None:
-    """What a script cannot follow whose optimizers take turns, or which steps by hand. Raises `UserError`.
+    """Raise `UserError` for a plan that the script cannot follow, by the way in which it steps.
 
     A schedule that may delay updates does so only once steps were profiled; it is refused before training begins.
+
+    Args:
+        plan: The plan.
+        alternating_optimizers: Optimizers alternate: neither local steps nor delayed updates are possible.
+        by_hand: The script updates weights by itself: delayed updates are not possible.
     """
     if alternating_optimizers:
         refuse_rounds(plan)
@@ -44,7 +49,7 @@ def refuse_for_steps(plan: Plan, *, alternating_optimizers: bool, by_hand: bool)
 
 
 def refuse_waiting_gradients(plan: Plan) -> None:
-    """Optimizers that take turns, and steps by hand, need all gradients in each step. Raises `UserError`."""
+    """Raise `UserError`: alternating optimizers, and steps by hand, need all gradients in each step."""
     raise UserError(
         "lets gradients wait for a later step, which neither optimizers that take turns nor a script that steps by hand"
         " can take; name one that sends all of them in each step",

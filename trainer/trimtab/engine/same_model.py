@@ -1,4 +1,4 @@
-"""Whether all ranks have built the same model: rank 0's weights are sent to all, tensor by tensor."""
+"""Check that all ranks have built the same model: rank 0's weights are sent to all, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _TEXTS: Read[list[str]] = json_of(list[str])
 
 
 def check_models_are_alike(group: Group, model: nn.Module) -> None:
-    """Raise `UserError` on every rank where a rank's tensors have other names, shapes, types or memory formats.
+    """Raise `UserError` on every rank if a rank's tensors have other names, shapes, types or memory formats.
 
-    So does a parameter that requires a gradient on some ranks alone. Every rank calls it together.
+    It also does so for a parameter that requires a gradient on some ranks alone. Every rank calls it together.
     """
     own = _lines(model)
     digest = hashlib.sha256(json.dumps(own).encode()).hexdigest()
@@ -45,5 +45,5 @@ def _lines(model: nn.Module) -> list[str]:
 
 
 def _order(parameter: nn.Parameter) -> str:
-    """Where its elements lie in another order than that of its indices."""
+    """Return the strides, for people, if the elements lie in another order than that of the indices; else nothing."""
     return "" if parameter.is_contiguous() else f", strides {list(parameter.stride())}"

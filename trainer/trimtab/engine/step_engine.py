@@ -224,7 +224,7 @@ class StepEngine:
 
     @property
     def step_tag(self) -> StepTag:
-        """Where in training the present step is."""
+        """Tag of the present step: step, plan version and trial."""
         return self.exchanger.step_tag
 
     @property

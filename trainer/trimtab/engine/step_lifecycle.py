@@ -30,9 +30,14 @@ class StepLifecycle:
         *,
         alternating_optimizers: bool = False,
     ) -> None:
-        """``engine`` is None where nothing is exchanged; ``stepped`` is told of each step.
+        """Watch the optimizers' steps.
 
-        ``alternating_optimizers``: each step is one optimizer's, whose gradients alone are exchanged in it.
+        Args:
+            optimizers: What the script trains by.
+            scale: A GradScaler's, or none.
+            engine: Returns the engine; None where nothing is exchanged.
+            stepped: Is told of each step.
+            alternating_optimizers: Each step is one optimizer's, whose gradients alone are exchanged in it.
         """
         self._alternating_optimizers = alternating_optimizers
         self._optimizers, self._scale = optimizers, scale
@@ -46,7 +51,7 @@ class StepLifecycle:
             alternating_optimizers=alternating_optimizers,
         )
         self._by: Literal["session.step", "optimizer.step"] | None = None
-        """What takes this script's steps."""
+        """The function that takes this script's steps; None before the first."""
         self._own: tuple[float | None, Outcome | None] = None, None
         """Loss scale and outcome of the step that the script is taking."""
 
@@ -57,7 +62,8 @@ class StepLifecycle:
     def step(self, loss: Tensor | float | None) -> None:
         """Take a step; afterwards gradients are released.
 
-        Raises `UserError` where the script takes its steps by itself.
+        Raises:
+            UserError: The script takes its steps by itself, or optimizers alternate.
         """
         if self._alternating_optimizers:
             raise UserError("which optimizer's turn it is, its own step() says; call that", field="session.step")
@@ -83,7 +89,7 @@ class StepLifecycle:
             self._stepped(self._end_local_step(engine), None, None)
 
     def on_next_batch(self) -> None:
-        """The script asks for its next batch: a backward pass in a round, and no step after it, was one of the round.
+        """Count a backward pass that no step followed, within a round, as a local step: the next batch is asked for.
 
         Each rank judges by its own gradients there, and rounds must end together.
         """
@@ -116,7 +122,7 @@ class StepLifecycle:
         self._stepped(outcome, None, scale)
 
     def _on_step_skipped(self) -> None:
-        """The script's scaler is about to update its scale, and no optimizer has stepped since the backward pass.
+        """End or discard the step: the scaler is about to update its scale, and no optimizer has stepped.
 
         Where gradients are infinite the scaler has left the step out, which ends so. Where they are not, the script has
         not asked for it: it throws the step away.

@@ -16,7 +16,7 @@ from trimtab.transport.object_collectives import broadcast_json, tell_json
 
 
 def _read(text: bytes) -> dict[str, Any] | None:
-    """A message, or None; raises, such as KeyError, for one that ranks could not follow."""
+    """Return a message, or None; raise an error, such as KeyError, for a message that ranks could not follow."""
     message: dict[str, Any] | None = json.loads(text)
     if message is not None:
         plan_of(message) if "adopt" in message else trials_of(message)
@@ -36,21 +36,21 @@ class ControlMessages:
 
     @property
     def can_run_trials(self) -> bool:
-        """Whether this rank's controller asks for trials where they can be run."""
+        """True if this rank's controller asks for trials where they can be run."""
         return self._client is not None and self._client.can_run_trials
 
     @property
     def offers_rounds(self) -> bool:
-        """Whether this rank's controller may choose local steps by itself, in loops over ``session.batches``."""
+        """True if this rank's controller may choose local steps by itself, in loops over ``session.batches``."""
         return self._client is not None and self._client.offers_rounds
 
     @property
     def is_pending(self) -> bool:
-        """Whether this rank has a message for all; the one thing here that the communication thread asks."""
+        """True if this rank has a message for all; the one thing here that the communication thread asks."""
         return self._client is not None and self._client.has_message
 
     def receive(self) -> dict[str, Any] | None:
-        """Rank 0's message, if it has one, on every rank; all call it together."""
+        """Return rank 0's message on every rank, or None; all call it together."""
         assert self._group is not None
         message = self._client.poll() if self._client else None
         received = broadcast_json(self._group, message, _read)
@@ -59,9 +59,12 @@ class ControlMessages:
         return received
 
     def plan_ahead(self) -> Callable[[], Plan | None]:
-        """Rank 0's new plan of rounds of local steps, if it has one, before the present round is exchanged.
+        """Begin to tell all ranks of rank 0's new plan of local steps, before the present round is exchanged.
 
-        All call it together, and what it returns, which waits for the message.
+        All call it together, and what it returns.
+
+        Returns:
+            A function that waits for the message, and returns the plan; None if rank 0 has none.
         """
         assert self._group is not None
         message = self._client.poll() if self._client else None
@@ -73,9 +76,12 @@ class ControlMessages:
         return lambda: None if (received := told()) is None else plan_of(received)
 
     def step(self, before: StepReport | None, steps_left_in_epoch: int, *, ends_round: bool) -> None:
-        """A training step has ended, and all is known of the one ``before``; None where the plan has changed since.
+        """Tell the controller that a training step has ended.
 
-        ``ends_round``: whether it was exchanged, and is no step within a round of local steps.
+        Args:
+            before: All that is known of the step before; None if the plan has changed since.
+            steps_left_in_epoch: Steps left in the epoch; 0 where no trial can be run.
+            ends_round: Whether the step was exchanged, and is no step within a round of local steps.
         """
         if self._client and ends_round:
             self._client.step(before, steps_left_in_epoch)
@@ -83,26 +89,26 @@ class ControlMessages:
             self._client.in_round(steps_left_in_epoch)
 
     def loop_ended(self, before: StepReport | None) -> None:
-        """A loop's end has cut a round short; ``before``: the round before it, None where it had none."""
+        """Tell the controller that a loop's end has cut a round short; ``before`` is the round before it, or None."""
         if self._client:
             self._client.loop_ended(before)
 
     def trials(self, reports: list[TrialReport]) -> None:
-        """The trials asked for have run, or none of them."""
+        """Tell the controller that the trials it asked for have run, or, without ``reports``, none of them."""
         if self._client:
             self._client.trials(reports)
 
     def profile(self, profile: Profile | None) -> None:
-        """Some steps were profiled; nothing where it is None."""
+        """Tell the controller of profiled steps; do nothing if ``profile`` is None."""
         if self._client and profile is not None:
             self._client.profile(profile)
 
     def state_dict(self) -> dict[str, Any] | None:
-        """What this rank's controller has learned and decided, as plain JSON; None where there is none."""
+        """Return what this rank's controller has learned and decided, as plain JSON; None without a controller."""
         return self._client.state_dict() if self._client else None
 
     def load_state_dict(self, state: dict[str, Any] | None, plan: Plan) -> None:
-        """Inverse of `state_dict`; a message that waits is of before, and is dropped.
+        """Load what `state_dict` returned; a message that waits is of before, and is dropped.
 
         ``plan`` is what ranks follow now. The controller had another where ranks had not been told of it, or cannot
         follow it; it would take their steps for ones before its own.
@@ -118,7 +124,7 @@ class ControlMessages:
 
 @dataclass(frozen=True)
 class MessagesForAll:
-    """What the engine asks of messages to all ranks."""
+    """Messages to all ranks, as the engine asks for them."""
 
     control: ControlMessages
     has_message: Callable[[], bool]

@@ -67,25 +67,31 @@ def attach(
 ) -> Session:
     """Join the job that this process was started for, and return the loop's `Session`.
 
-    ``model`` may be wrapped in DistributedDataParallel, whose exchange then stands still until the session is closed.
-    Of several optimizers, such as Muon for matrices and AdamW for the rest, each steps once a step. With
-    ``alternating_optimizers`` each step is of one, as of a generator's and a discriminator's. Without any the script
-    changes the weights by itself, between ``backward()`` and `Session.step`.
+    All ranks begin with rank 0's weights and buffers. Under ``trimtab run`` and on a cluster the job is theirs:
+    ``job``, ``plan`` and ``run_directory`` are ignored, with a warning. They are for several processes that torchrun,
+    srun, mpirun or the script itself has started. A single process trains plainly, and records nothing.
 
-    ``scheduler`` is snapshotted around trials; with ``scheduler_interval="step"`` the session steps it after each
-    step, otherwise the user does. ``scaler`` is a GradScaler, which the session steps and updates. ``extra_state``:
-    whatever else a step changes and a trial must put back, such as averaged weights or a second optimizer; each has
-    ``state_dict`` and ``load_state_dict``. Broadcasts rank 0's weights and buffers.
+    Args:
+        model: The model. DistributedDataParallel around it exchanges nothing until the session is closed.
+        optimizer: One optimizer, or several, such as Muon for matrices and AdamW for the rest, each of which steps
+            once a step. None: the script changes the weights by itself, between ``backward()`` and `Session.step`.
+        alternating_optimizers: Each step is of one optimizer, as of a generator's and a discriminator's.
+        scheduler: A learning rate scheduler, whose state is restored after a trial.
+        scheduler_interval: "step": the session steps the scheduler after each step. "epoch": the script steps it.
+        scaler: A GradScaler, which the session steps and updates.
+        extra_state: Whatever else a step changes and a trial must put back, such as averaged weights or a second
+            optimizer; each has ``state_dict`` and ``load_state_dict``.
+        job: The file of a TrainingJob. None: that of ``TRIMTAB_JOB``, or else a job of defaults.
+        plan: Replaces the job's plan. None: that of ``TRIMTAB_PLAN``, if it is set.
+        run_directory: Where the run is recorded. None: ``TRIMTAB_RUN_DIR``, or else runs/ and the job's name.
 
-    Under ``trimtab run`` and on a cluster the job is theirs; what a script says of it is left aside, and that is said.
-    Where torchrun, srun, mpirun or the script itself started several processes, ``job`` is a TrainingJob's file (or
-    ``TRIMTAB_JOB``; else one of defaults), ``plan`` replaces its plan (or ``TRIMTAB_PLAN``), and the run is recorded in
-    ``run_directory`` (or ``TRIMTAB_RUN_DIR``; else runs/ and the job's name). A single process trains plainly, and
-    records nothing.
+    Returns:
+        The session; each process has one.
 
-    Raises `UserError` for what cannot work: a part of the model that exchanges gradients by itself, parameters that are
-    not float32, an optimizer of another model or one that evaluates closures again and again (LBFGS), a model on the
-    GPU of another rank, a second session, a job that cannot be read.
+    Raises:
+        UserError: Something cannot work: a part of the model that exchanges gradients by itself, parameters that are
+            not float32, an optimizer of another model or one that evaluates closures again and again (LBFGS), a
+            model on the GPU of another rank, a second session, a job that cannot be read.
     """
     wrapper, model = model, unwrapped(model)
     optimizers = [ManualOptimizer(model.parameters())] if optimizer is None else as_list(optimizer)
@@ -121,9 +127,20 @@ def begin(
     plan: str | None = None,
     run_directory: str | Path | None = None,
 ) -> tuple[SessionT, JobConnection | None]:
-    """Join the job that this process was started for, None where it exchanges nothing; the session of it.
+    """Join the job that this process was started for, and make its session.
 
-    ``by_ddp`` makes the session where DDP is to exchange, by a hook of that name.
+    Args:
+        kind: The session's class.
+        model: The model.
+        optimizers: What the session steps.
+        options: Further arguments of the session's class.
+        by_ddp: Makes the session where DDP is to exchange, by a hook of that name.
+        job: As for `attach`.
+        plan: As for `attach`.
+        run_directory: As for `attach`.
+
+    Returns:
+        The session, and the job's connection; None where this session exchanges nothing.
     """
     environment = LaunchEnvironment.read(os.environ)
     configuration = Configuration.of(job, plan, run_directory, os.environ)
@@ -168,7 +185,7 @@ def _begin(
 
 
 def _say_what_does_not_count(**arguments: str | Path | None) -> None:
-    """Our launchers have a job's file and a run's directory: what the script says of them is for other launchers."""
+    """Warn of arguments that are for other launchers: Trimtab's own have a job's file and a run's directory."""
     for name, value in arguments.items():
         if value is not None:
             rest = "is for other launchers; under `trimtab run` and on a cluster the job says it"
@@ -176,7 +193,7 @@ def _say_what_does_not_count(**arguments: str | Path | None) -> None:
 
 
 def _ranks_of_another_launcher() -> Ranks | None:
-    """This process's place among several: in the script's process group, or else as its launcher says it."""
+    """Return the place of this process among several: in the script's process group, or as its launcher says it."""
     if not dist.is_initialized():
         ranks = ranks_of(os.environ)
         choice = describe_choice(os.environ)
@@ -210,7 +227,7 @@ def _session_of(
     optimizers: Sequence[torch.optim.Optimizer],
     options: dict[str, Any],
 ) -> SessionT:
-    """The session of one rank; rank 0's has the controller."""
+    """Make the session of one rank; rank 0's has the controller."""
     group, recorder, seed = joined.group, joined.recorder, joined.job.spec.seed
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
     known = [(each.known or each) if isinstance(each, ManualOptimizer) else each for each in optimizers]

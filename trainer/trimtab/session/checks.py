@@ -29,7 +29,7 @@ def check_arguments(
     scaler: Any,
     extra_state: Sequence[Any],
 ) -> None:
-    """What is wrong on any number of ranks. Raises `UserError`."""
+    """Raise `UserError` for arguments that are wrong on any number of ranks."""
     if isinstance(scheduler, torch.optim.Optimizer) or (scheduler is not None and not hasattr(scheduler, "step")):
         raise UserError("is a scheduler of torch.optim.lr_scheduler", field="scheduler", value=type(scheduler).__name__)
     if scaler is not None and not (hasattr(scaler, "get_scale") and hasattr(scaler, "update")):
@@ -52,7 +52,7 @@ def check_arguments(
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer, known: Collection[int]) -> None:
-    """It steps parameters of the model, whose ids are ``known``, by their gradients."""
+    """Raise `UserError` unless the optimizer steps parameters of the model, ``known`` by id, by their gradients."""
     for group in optimizer.param_groups:
         if any(id(parameter) not in known for parameter in group["params"]):
             raise UserError(
@@ -64,7 +64,7 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, known: Collection[int]) -
 
 
 def check_needs_no_closure(optimizer: torch.optim.Optimizer) -> None:
-    """Ranks exchange one gradient a step. Raises `UserError` for an optimizer that asks for several, as LBFGS does."""
+    """Raise `UserError` for an optimizer that needs several gradients a step, as LBFGS does: ranks exchange one."""
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise UserError(
@@ -76,7 +76,7 @@ def check_needs_no_closure(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _check_model(model: nn.Module) -> None:
-    """Nobody else may exchange its gradients."""
+    """Raise `UserError` if a part of the model exchanges gradients by itself."""
     for name, module in model.named_modules():
         if isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel):
             where = "model.module" if not name else f"a model whose {name} is the module inside"
@@ -88,7 +88,7 @@ def _check_model(model: nn.Module) -> None:
 
 
 def check_turns(optimizers: Sequence[torch.optim.Optimizer], scaler: GradScaler | None) -> None:
-    """Each step must be of one optimizer, and of parameters that no other steps. Raises `UserError`."""
+    """Raise `UserError` unless each step can be of one optimizer, and of parameters that no other steps."""
     if scaler is not None and scaler.is_enabled():
         raise UserError("one scale cannot follow optimizers that take turns; use autocast in bfloat16", field="scaler")
     owned = [id(p) for each in optimizers for group in each.param_groups for p in group["params"]]
@@ -97,7 +97,7 @@ def check_turns(optimizers: Sequence[torch.optim.Optimizer], scaler: GradScaler 
 
 
 def check_model_of_many_ranks(model: nn.Module) -> None:
-    """What is wrong only where gradients are exchanged. Raises `UserError`."""
+    """Raise `UserError` for a model whose gradients ranks cannot exchange: lazy, on device meta, or all frozen."""
     for name, each in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(each):
             raise UserError(
@@ -122,7 +122,7 @@ def check_model_of_many_ranks(model: nn.Module) -> None:
 
 
 def check_optimizer_of_many_ranks(optimizer: torch.optim.Optimizer) -> None:
-    """What is wrong only where gradients are exchanged. Raises `UserError`."""
+    """Raise `UserError` for an optimizer of sparse gradients: what comes out of an exchange is dense."""
     if isinstance(optimizer, torch.optim.SparseAdam):
         raise UserError(
             "takes sparse gradients only, and what comes out of an exchange is dense; use Adam, or"
@@ -133,7 +133,7 @@ def check_optimizer_of_many_ranks(optimizer: torch.optim.Optimizer) -> None:
 
 
 def check_momentum(plan: Plan, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    """Momentum twice would be momentum of momentum. Raises `UserError` where the plan and an optimizer have some."""
+    """Raise `UserError` if both the plan and an optimizer have momentum: that would be momentum of momentum."""
     if not plan.momentum:
         return
     for each in optimizers:
@@ -148,7 +148,7 @@ def check_momentum(plan: Plan, optimizers: Sequence[torch.optim.Optimizer]) -> N
 
 
 def check_devices(devices: Iterable[torch.device], local_rank: int) -> None:
-    """Each rank of a worker has a GPU to itself; two that share one would wait for each other in NCCL for ever."""
+    """Raise `UserError` if the model is on another rank's GPU: two that share one would wait in NCCL for ever."""
     wrong = sorted({str(device) for device in devices if device.type == "cuda" and device.index != local_rank})
     if wrong:
         raise UserError(
@@ -159,7 +159,7 @@ def check_devices(devices: Iterable[torch.device], local_rank: int) -> None:
 
 
 def refuse_second_session() -> None:
-    """Two sessions would decide, try and record at cross purposes. Raises `UserError` while one is open."""
+    """Raise `UserError` while a session is open: two would decide, try and record at cross purposes."""
     before = _only_session() if _only_session is not None else None
     if before is not None and not before.is_closed:
         raise UserError(

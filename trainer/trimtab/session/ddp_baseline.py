@@ -38,9 +38,12 @@ _OPERATIONS = {"sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM, "max": dist.
 
 
 def wrap(model: nn.Module, hook: str, on_last: Callable[[], None] = lambda: None) -> DistributedDataParallel:
-    """The model in DDP, with ``fp16`` or ``powersgd`` (rank 1) as its hook; any other name is DDP's own all-reduce.
+    """Wrap the model in DDP, with a hook.
 
-    ``on_last`` is called before the hook has the last bucket of a backward pass.
+    Args:
+        model: The model.
+        hook: ``fp16`` or ``powersgd`` (rank 1); any other name is DDP's own all-reduce.
+        on_last: Called before the hook has the last bucket of a backward pass.
     """
     wrapped = DistributedDataParallel(model, bucket_cap_mb=_ONE_BUCKET_MB if hook == "powersgd" else 25)
     _register(wrapped, hook, on_last)
@@ -76,8 +79,8 @@ def session_of(
 ) -> DdpSession:
     """Meet all ranks in torch's process group, if the script has not, and train by DDP.
 
-    Raises `UserError` for a hook that is not known, and for optimizers that take turns, of whose models DDP would wrap
-    one alone.
+    Raises:
+        UserError: The hook is not known, or optimizers alternate, of whose models DDP would wrap one alone.
     """
     if hook not in DDP_HOOKS.values():
         raise UserError(f"is {' or '.join(DDP_HOOKS.values())}", field=DDP_HOOK_VARIABLE, value=hook)
@@ -97,24 +100,25 @@ def session_of(
 
 
 def _leave_together() -> None:
-    """Without it, threads of torch's process group abort a process that ends, and rank 0 holds the others' store.
+    """Leave torch's process group, once every rank has come here.
 
-    With it one process in 80 was still aborted on a busy machine: DDP's reducer keeps the group, and Gloo's threads
-    with it, after both have been given up (torch 2.15).
+    Otherwise threads of the group abort a process that ends, and rank 0 holds the others' store. Even so one process in
+    80 was aborted on a busy machine: DDP's reducer keeps the group, and Gloo's threads with it, after both have been
+    given up (torch 2.15).
     """
     dist.barrier()
     dist.destroy_process_group()
 
 
 class DdpRanks(RankOps):
-    """What a script may ask of the ranks of torch's process group."""
+    """Operations over the ranks of torch's process group, for the script."""
 
     def __init__(self) -> None:
         super().__init__(None)
 
     @property
     def rank(self) -> int:
-        """This process's rank in torch's process group."""
+        """Rank of this process in torch's process group."""
         return dist.get_rank()
 
     @property
@@ -127,7 +131,7 @@ class DdpRanks(RankOps):
         dist.barrier()
 
     def all_reduce(self, value: float | Tensor, op: Literal["mean", "sum", "max", "min"] = "mean") -> float | Tensor:
-        """A metric over all ranks, as `RankOps.all_reduce` gives it."""
+        """Reduce a metric over all ranks, as `RankOps.all_reduce` does."""
         if op not in _OPERATIONS:
             raise UserError("is mean, sum, max or min", field="op", value=op)
         reduced = to_reduce(value).clone()
@@ -163,11 +167,11 @@ class DdpSession(Session):
             self.when_closed.callback(_route(inner, wrapped))
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
-        """DDP's own."""
+        """Return DDP's own ``no_sync``."""
         return self._wrapped.no_sync()
 
     def _has_handed_over(self) -> None:
-        """DDP has the last gradients: from here until the optimizer steps the thread waits for its exchange."""
+        """Count time as exposed from now on: DDP has the last gradients, and the thread waits for its exchange."""
         self._phases.enter("exposed")
 
     def _metric_without_exchange(self, loss: float | None, phases: dict[Phase, float]) -> dict[str, Any]:
@@ -176,7 +180,7 @@ class DdpSession(Session):
 
 
 def _route(model: nn.Module, wrapped: DistributedDataParallel) -> Any:
-    """Make a call of the model one of its wrapper, where gradients are recorded; returns what undoes it.
+    """Make a call of the model one of its wrapper, where gradients are recorded; return what undoes it.
 
     A script that calls the model that it has made trains by DDP so, and its evaluation on one rank alone does not.
     """

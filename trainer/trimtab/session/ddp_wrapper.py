@@ -21,15 +21,16 @@ NoSync = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside a DDP wrapper, or the model itself."""
+    """Return the model inside a DDP wrapper, or the model itself."""
     inner: nn.Module = model.module if isinstance(model, DistributedDataParallel) else model
     return inner
 
 
 def wrapper_of(parameter: nn.Parameter) -> DistributedDataParallel:
-    """The wrapper of the model that ``parameter`` is of, which calls its hooks without a word of itself.
+    """Return the wrapper of the model that ``parameter`` is of; DDP does not hand it to its hooks.
 
-    Raises `UserError` where there is none to be found, and for one that trains some of the processes' model only.
+    Raises:
+        UserError: No wrapper is found, or it trains the model of some of the processes only.
     """
     for each in gc.get_objects():
         if issubclass(type(each), DistributedDataParallel) and any(p is parameter for p in each.parameters()):
@@ -49,7 +50,7 @@ def wrapper_of(parameter: nn.Parameter) -> DistributedDataParallel:
 
 
 def skips_unused(wrapper: DistributedDataParallel) -> bool:
-    """Whether it looks which parameters no rank has used, and then leaves alone what their ``grad`` was."""
+    """Return whether DDP looks which parameters no rank has used, and then leaves alone what their ``grad`` was."""
     return bool(wrapper.find_unused_parameters or wrapper.static_graph)
 
 
@@ -73,8 +74,11 @@ def check_bucket(buffer: Tensor) -> None:
 def silence(model: nn.Module, no_sync: NoSync) -> Callable[[], None]:
     """Keep a DDP wrapper from exchanging gradients and buffers; its ``no_sync`` becomes the session's.
 
-    While a script has set its ``require_backward_grad_sync`` to False, it is in ``no_sync``. Returns what undoes all of
-    it; does nothing to any other model.
+    While a script has set its ``require_backward_grad_sync`` to False, it is in ``no_sync``. Any other model stays as
+    it is.
+
+    Returns:
+        A function that undoes all of it.
     """
     if not isinstance(model, DistributedDataParallel):
         return lambda: None
@@ -93,7 +97,7 @@ def silence(model: nn.Module, no_sync: NoSync) -> Callable[[], None]:
 
 
 def _silent(kind: type, no_sync: NoSync, accumulating: contextlib.ExitStack) -> type:
-    """A class like ``kind`` whose instances exchange nothing, whatever they are set to."""
+    """Return a class like ``kind`` whose instances exchange nothing, whatever they are set to."""
 
     def is_syncing(_: Any) -> bool:
         return False
@@ -104,7 +108,7 @@ def _silent(kind: type, no_sync: NoSync, accumulating: contextlib.ExitStack) -> 
             accumulating.enter_context(no_sync())
 
     def reduced(self: Any, protocol: SupportsIndex) -> Any:
-        """Copied or saved it is a wrapper of torch's, which exchanges."""
+        """Reduce to a wrapper of torch's, which exchanges."""
         by_torch: Any = kind.__reduce_ex__
         _, _, state, *rest = by_torch(self, protocol)
         return object.__new__, (kind,), {name: value for name, value in state.items() if name != "no_sync"}, *rest

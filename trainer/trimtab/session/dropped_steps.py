@@ -66,5 +66,5 @@ class LeftOut:
     """Parameters of the last one."""
 
     def with_one(self, names: tuple[str, ...]) -> LeftOut:
-        """One step more."""
+        """Return the count with one step more, of whose parameters ``names`` had a gradient that is not finite."""
         return LeftOut(self.num + 1, names[:_NUM_LISTED])

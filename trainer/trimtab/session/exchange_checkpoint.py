@@ -26,9 +26,9 @@ from trimtab.session.announcements import ControlMessages
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, gather_json, json_of, raise_together
 
-#: Of the files' contents.
+#: Version of the files' contents.
 _FORMAT = 4
-#: By how much sums of the weights may differ, relatively: they are added up in another order elsewhere.
+#: Largest relative difference of equal weights' sums: they are added up in another order elsewhere.
 _SAME_WEIGHTS = 1e-9
 
 
@@ -101,7 +101,7 @@ class ExchangeCheckpoint:
     def _newest_that_fits(
         self, engine: StepEngine, folder: Path, whole: list[tuple[int, int]]
     ) -> tuple[int, int, dict[int, dict[str, Any]]]:
-        """Step, number of ranks, and by rank what this one needs, of the newest step that nothing is wrong with.
+        """Return the newest step that nothing is wrong with: step, number of ranks, and by rank what this one needs.
 
         Nothing has changed where it raises, which it does by what is wrong with the newest of all.
         """
@@ -122,7 +122,11 @@ class ExchangeCheckpoint:
 
 
 def _read(engine: StepEngine, folder: Path, step: int, num_before: int, states: dict[int, dict[str, Any]]) -> None:
-    """Read what this rank needs of a step into ``states``; raises `UserError` where any of it cannot be used."""
+    """Read what this rank needs of a step into ``states``.
+
+    Raises:
+        UserError: Any of it cannot be used.
+    """
     for rank in carried_state.ranks_needed(engine.group.rank, engine.group.size, num_before):
         file = RankFile(step, num_before, rank)
         states[rank] = rank_files.read(folder, file)
@@ -133,13 +137,13 @@ _FILES: Read[list[tuple[int, int, int]]] = json_of(list[tuple[int, int, int]])
 
 
 def _whole_steps(group: Group, folder: Path) -> list[tuple[int, int]]:
-    """The steps of which every rank's file is there, on some host; the newest first."""
+    """Return the steps of which every rank's file is there, on some host, with the number of ranks; newest first."""
     own = [[each.step, each.num_ranks, each.rank] for each in rank_files.found(folder)]
     return rank_files.whole_steps(RankFile(*each) for found in gather_json(group, own, _FILES) for each in found)
 
 
 def _on_all(group: Group, act: Callable[[], None]) -> None:
-    """Do what may be refused on one rank; then it is refused on all, by the words of the first."""
+    """Do what may be refused on one rank; then raise the first refusal on all."""
     mistake: UserError | None = None
     try:
         act()
@@ -149,7 +153,7 @@ def _on_all(group: Group, act: Callable[[], None]) -> None:
 
 
 def _check(state: dict[str, Any], engine: StepEngine, file: str) -> None:
-    """Raises `UserError` where it is of another version, model or step."""
+    """Raise `UserError` if the file is of another version, model or step."""
     if state.get("format") != _FORMAT:
         raise UserError("was written by another version; go on without it", file=file)
     flat_buffers, held = engine.flat_buffers, state["engine"]
@@ -162,6 +166,6 @@ def _check(state: dict[str, Any], engine: StepEngine, file: str) -> None:
 
 @torch.no_grad()
 def _sums(engine: StepEngine) -> list[float]:
-    """What tells one step's weights from another's: sums of their magnitudes and of their squares."""
+    """Return what tells one step's weights from another's: sums of their magnitudes and of their squares."""
     weights = [parameter.double() for parameter in engine.flat_buffers.parameters]
     return [sum(float(each.abs().sum()) for each in weights), sum(float(each.square().sum()) for each in weights)]

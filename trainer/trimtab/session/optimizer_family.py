@@ -1,4 +1,4 @@
-"""Which family an optimizer belongs to: what compression costs it depends on that (docs/decisions/adam.md).
+"""The family that an optimizer belongs to, on which the cost of compression depends (docs/decisions/adam.md).
 
 Judged by what can be seen of it, for most optimizers come from elsewhere: the names of its class and of those it is
 derived from, what its parameter groups and its state hold. Whatever speaks for Adam's kin outweighs a base class named
@@ -25,12 +25,12 @@ _ADAMS_KIN = re.compile(
 _SGDS_KIN = re.compile(r"(?:fused)?a?sgdw?(?:\d+bit)?", re.IGNORECASE)
 #: In the name of what an optimizer keeps for a parameter: a running mean or maximum of squared or absolute gradients.
 _SECOND_MOMENT = re.compile(r"(?:^|_)sq(?:uare)?(?:_|$)|second_moment|exp_inf")
-#: Where wrappers keep the optimizer that they wrap.
+#: Attributes in which wrappers keep the optimizer that they wrap.
 _WRAPPED = ("optimizer", "optim", "base_optimizer")
 
 
 def family_of(*optimizers: torch.optim.Optimizer) -> OptimizerFamily:
-    """The family of an optimizer, or of the one that it wraps; of several, the one that pays most for compression.
+    """Return the family of an optimizer, or of what it wraps; of several, the one that pays most for compression.
 
     ``unknown`` where nothing tells.
     """
@@ -55,7 +55,7 @@ def _kind(optimizer: Any) -> str | None:
 
 
 def _shows_second_moments(optimizer: Any) -> bool:
-    """Whether a group has two betas, or a parameter's state a second moment (once a step was taken)."""
+    """Return whether a group has two betas, or a parameter's state a second moment (once a step was taken)."""
     betas = [group.get("betas") for group in getattr(optimizer, "param_groups", ())]
     if any(isinstance(each, (tuple, list)) and len(each) >= 2 for each in betas):
         return True
@@ -68,7 +68,7 @@ def _keys(state: Any) -> Iterable[Any]:
 
 
 def _unwrapped(optimizer: Any) -> list[Any]:
-    """The optimizer, and what it wraps, outermost first."""
+    """Return the optimizer, and what it wraps, outermost first."""
     found = [optimizer]
     while True:
         inner = next((getattr(found[-1], name, None) for name in _WRAPPED if hasattr(found[-1], name)), None)

@@ -23,17 +23,17 @@ class RankOps:
 
     @property
     def rank(self) -> int:
-        """This process, 0 .. `num_ranks` - 1."""
+        """Number of this process, 0 .. `num_ranks` - 1."""
         return self._group.rank if self._group else 0
 
     @property
     def num_ranks(self) -> int:
-        """How many processes train together."""
+        """Number of processes that train together."""
         return self._group.size if self._group else 1
 
     @property
     def is_main(self) -> bool:
-        """Whether this is rank 0, which prints, saves and reports."""
+        """True on rank 0, which prints, saves and reports."""
         return self.rank == 0
 
     def say(self, what: str) -> None:
@@ -54,11 +54,17 @@ class RankOps:
             barrier(self._group)
 
     def all_reduce(self, value: float | Tensor, op: Literal["mean", "sum", "max", "min"] = "mean") -> float | Tensor:
-        """A metric over all ranks, the same bits on each; a number, or a tensor of one shape on every rank.
+        """Reduce a metric over all ranks, to the same bits on each; every rank calls it together.
 
-        Numbers and arrays of NumPy's are taken too. Tensors keep shape, type and device; they are reduced in float64
-        (``mean`` of whole numbers rounds down). Every rank calls it together. Raises `UserError` where ``op`` is not
-        known, ``value`` holds no real numbers, or shapes differ between ranks.
+        Args:
+            value: A number, or a tensor or NumPy array of one shape on every rank. It is reduced in float64.
+            op: "mean", "sum", "max" or "min". The mean of a tensor or array of whole numbers is rounded down.
+
+        Returns:
+            A float for a number; otherwise a tensor or array of the same shape, type and device.
+
+        Raises:
+            UserError: ``op`` is not known, ``value`` holds no real numbers, or shapes differ between ranks.
         """
         if op not in ("mean", "sum", "max", "min"):
             raise UserError("is mean, sum, max or min", field="op", value=op)

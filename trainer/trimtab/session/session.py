@@ -54,12 +54,12 @@ from trimtab.transport.base import CommunicationError
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import barrier
 
-#: What is said of a metric that no rank has added up over all.
+#: Warning of a metric that no rank has added up over all.
 _OF_SHARE = (
     "session.report() is of rank 0's share, 1 / {num_ranks} of the data, since the loop before it was over"
     " session.batches: add up over ranks by session.all_reduce, or loop over the loader itself on rank 0"
 )
-#: What is said at the end, of a loop after which nothing was reported either.
+#: Warning at the end, of a loop after which nothing was reported either.
 _OF_LAST_SHARE = (
     "the last loop over session.batches was of rank 0's share, 1 / {num_ranks} of the data, and session.all_reduce has"
     " added nothing up since: unless the script adds up by itself, loop over the loader itself on rank 0"
@@ -90,9 +90,9 @@ class Session:
     ) -> None:
         """``ranks``: what the script may ask of all ranks; None: those of ``group``."""
         self.when_closed = contextlib.ExitStack()
-        """What is to be done when the session has been closed."""
+        """Callbacks for when the session has been closed."""
         self.at_first_step: Callable[[], None] | None = None
-        """What is to be done once, when this process has taken a step."""
+        """Callback for when this process has taken its first step."""
         self._model, self._optimizers = model, as_list(optimizer)
         self._scheduler, self._scheduler_interval = scheduler, scheduler_interval
         self._scale, self._extra_state = scale or LossScale(None), tuple(extra_state)
@@ -102,7 +102,7 @@ class Session:
         self._engine: StepEngine | None = None
         self._checkpoint: ExchangeCheckpoint | None = None
         self._follow_up: StepFollowUp
-        """Where several ranks train."""
+        """Follow-up of each step, where several ranks train."""
         self._trials: TrialRunner | None = None
         self._stepping = StepLifecycle(
             self._optimizers,
@@ -116,7 +116,7 @@ class Session:
             recorder.starting("sending the weights of rank 0 to all ranks")
             self._join(group, plan)
         self.is_closed = False
-        """Whether `close` was called."""
+        """True if `close` was called."""
         self._steps = StepCounter()
         loaders = Loaders(self.rank, self.num_ranks, seed)
         told = (
@@ -182,12 +182,12 @@ class Session:
 
     @property
     def rank(self) -> int:
-        """This process, 0 .. `num_ranks` - 1."""
+        """Number of this process, 0 .. `num_ranks` - 1."""
         return self._ranks.rank
 
     @property
     def num_ranks(self) -> int:
-        """How many processes train together."""
+        """Number of processes that train together."""
         return self._ranks.num_ranks
 
     @property
@@ -208,7 +208,7 @@ class Session:
 
     @property
     def in_trial(self) -> bool:
-        """Whether the present steps belong to a trial: they will be undone, so a user's logging should be quiet."""
+        """True if the present steps belong to a trial: they will be undone, so a user's logging should be quiet."""
         return self._trials is not None and self._trials.is_active
 
     @property
@@ -224,19 +224,27 @@ class Session:
     # The loop -----------------------------------------------------------------------------------------------------
 
     def batches(self, loader: Iterable[Any], *, sharded: bool = False) -> Batches:
-        """This rank's share of ``loader``, and its length; runs trials on the way by replaying batches.
+        """Return this rank's share of ``loader``, and its length; it runs trials on the way by replaying batches.
 
         As with a loader, each ``for`` over it is a new epoch.
 
-        ``sharded``: ``loader`` holds this rank's share alone, as many batches as on every rank; it is taken as it is.
+        Args:
+            loader: What yields batches.
+            sharded: Whether ``loader`` holds this rank's share alone, as many batches as on every rank; it is taken as
+                it is.
         """
         return self._loops.batches(loader, sharded=sharded)
 
     def trials(self, step: Callable[[], Any]) -> None:
         """Run the trials that are due, for a loop that draws its batches by itself; call it before each step.
 
-        ``step`` is one whole training step, from drawing a batch to the optimizer's step. Each candidate is tried by
-        calling it some times, which is undone as in a loop over `batches`. Raises `UserError` inside such a loop.
+        Each candidate is tried by calling ``step`` some times, which is undone as in a loop over `batches`.
+
+        Args:
+            step: Takes one whole training step, from drawing a batch to the optimizer's step.
+
+        Raises:
+            UserError: A loop over `batches` is under way.
         """
         for _ in self._loops.trials():
             step()
@@ -244,10 +252,13 @@ class Session:
     def step(self, loss: Tensor | float | None = None) -> None:
         """Commit or drop the step, step the optimizer, and let the controller speak.
 
-        ``loss``, where given, is one number of Python's, NumPy's or torch's, and is recorded beside the step's times.
         Afterwards gradients are released, as by ``zero_grad(set_to_none=True)``.
 
-        Raises `UserError` for a closure, for what is no number, and after `close`.
+        Args:
+            loss: One number of Python's, NumPy's or torch's, which is recorded beside the step's times; or None.
+
+        Raises:
+            UserError: ``loss`` is a closure or no number, or the session is closed.
         """
         if callable(loss):
             raise UserError("takes the loss, not a closure; call loss.backward() before it", field="session.step")
@@ -276,14 +287,17 @@ class Session:
         self._scale.unscale(self._optimizers)
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
-        """Backward passes inside only accumulate; the exchange comes with the first one outside."""
+        """Have backward passes inside only accumulate; the exchange comes with the first one outside."""
         return contextlib.nullcontext() if self._engine is None else self._engine.exchanger.passes.no_sync()
 
     def report(self, **metrics: SupportsFloat) -> None:
-        """Record an evaluation (``accuracy=``, ``loss=``), from rank 0; quiet in a trial.
+        """Record an evaluation, from rank 0; quiet in a trial.
 
-        Raises `UserError` where a value is no number; a tensor or an array of one element is one. And for the names
-        `step`, `time` and `event`, which every record has by itself.
+        Args:
+            metrics: Numbers by name, as ``accuracy=``, ``loss=``; a tensor or an array of one element is a number.
+
+        Raises:
+            UserError: A value is no number, or a name is `step`, `time` or `event`, which every record has by itself.
         """
         for name in sorted(OF_EVERY_EVALUATION & metrics.keys()):
             raise UserError("every record has it by itself; leave it out", field="session.report", value=name)
@@ -295,7 +309,7 @@ class Session:
             self._recorder.metric({"event": "evaluation", "step": self._steps.num, **values})
 
     def debug_state(self) -> DebugState:
-        """A copy of what this rank's exchange holds between two steps: residuals, and what waits or has arrived.
+        """Return a copy of what this rank's exchange holds between two steps: residuals, and what waits or has arrived.
 
         For tests, and for people who ask where a gradient is; it costs a copy of the model or more. Any rank may call
         it by itself, also after `close`. It changes nothing and waits for nothing.
@@ -406,7 +420,7 @@ class Session:
     # After a step -------------------------------------------------------------------------------------------------
 
     def _stepped(self, outcome: Outcome | None, loss: Tensor | float | None, scale: float | None) -> None:
-        """The optimizer has stepped; ``outcome`` is None where nothing is exchanged."""
+        """Finish a step, once the optimizer has stepped; ``outcome`` is None where nothing is exchanged."""
         if self.at_first_step is not None:
             self.at_first_step()
             self.at_first_step = None

@@ -57,7 +57,7 @@ class StepInTrial(int):
 
 
 def _in_trial(name: str) -> Any:
-    """An operator of int whose whole result is in the trial as well."""
+    """Return an operator of int whose whole result is in the trial as well."""
     operator = getattr(int, name)
 
     def apply(self: int, other: Any) -> Any:

@@ -26,7 +26,7 @@ from trimtab.transport.object_collectives import Read, gather_json, json_of
 
 _NAMES: Read[list[str]] = json_of(list[str])
 _LEFT_OUT: Read[LeftOut] = json_of(LeftOut)
-#: What is said once, when the first plan of local steps comes into force.
+#: Line that is printed once, when the first plan of local steps comes into force.
 _OF_LOCAL_STEPS = (
     "local steps: ranks' weights differ until each round ends. Evaluate and save after a loop over session.batches,"
     " after session.end_round() or within session.anchor(), and decide by session.all_reduce, as early stopping does;"

@@ -26,7 +26,17 @@ def report_of(
     *,
     steps_per_epoch: float,
 ) -> StepReport:
-    """What this rank measured of a step whose time ``phases`` make up; waiting for exchanges was no computing."""
+    """Return what this rank measured of a step; waiting for exchanges was no computing.
+
+    Args:
+        outcome: What came of the step's exchange.
+        plan: The plan in force.
+        step: The training step.
+        phases: Seconds of each phase, which make up the step.
+        loss_scale: A GradScaler's; None without one.
+        loss: This rank's loss; None where the script does not tell it.
+        steps_per_epoch: Steps of the present loop; 0: no loop, or local steps are barred; infinity: not known.
+    """
     seconds = sum(phases.values())
     return StepReport(
         step=step,
@@ -60,20 +70,20 @@ class Rounds:
 
     @property
     def loss(self) -> float | None:
-        """Of the last round that has ended, on this rank; None where it is not known."""
+        """Loss of the last round that has ended, on this rank; None where it is not known."""
         return None if self._ended is None else self._ended.loss
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last step ended a round."""
+        """True if the last step ended a round."""
         return not self._steps
 
     def restart(self) -> None:
-        """Nothing that follows belongs to what was before: the plan has changed, or a trial has ended."""
+        """Forget what was before: the plan has changed, or a trial has ended."""
         self._steps, self._ended = [], None
 
     def end_early(self, consensus: StepConsensus | None) -> StepReport | None:
-        """A loop's end has cut the round short, which is like no other: the one before it as all ranks saw it, if any.
+        """Cut the round short at a loop's end, and return the round before as all ranks saw it, if any.
 
         Where no loop has two whole rounds, it is all that is heard of them.
         """
@@ -82,7 +92,7 @@ class Rounds:
         return before
 
     def add(self, report: StepReport, consensus: StepConsensus | None) -> StepReport | None:
-        """The round before this one as all ranks saw it, where one has ended by this step; else None.
+        """Add a step; return the round before as all ranks saw it, if one has ended by this step; else None.
 
         A plan that is adopted within a round ends it with the round's last step.
         """
@@ -111,7 +121,7 @@ def _round_of(steps: list[StepReport]) -> StepReport:
 
 
 def completed(report: StepReport, following: StepConsensus | None, rank: int) -> StepReport:
-    """A step of this rank's as all ranks saw it, which they tell each other in the ``following`` step.
+    """Return a step of this rank's as all ranks saw it, which they tell each other in the ``following`` step.
 
     Time on the wire is the network's; waiting for a slower rank is not. So the exchange is timed by the rank that came
     to it last, and waited for nobody, and computing took as long as it did there. At the end of a round of local steps
@@ -143,10 +153,17 @@ def metric_of(
     in_trial: bool,
     dropped_by: str = "",
 ) -> dict[str, Any]:
-    """The line of a step; ``phases`` is where its time went, ``view`` the network as rank 0 saw it last.
+    """Return the line of a step.
 
-    Who came last to the exchange, and how late, is of the step before. ``dropped_by``: the ranks and parameters that
-    were not finite.
+    Who came last to the exchange, and how late, is of the step before.
+
+    Args:
+        report: What this rank measured.
+        outcome: What came of the step's exchange.
+        phases: Seconds of each phase.
+        view: The network as rank 0 saw it last.
+        in_trial: Whether the step is one of a trial.
+        dropped_by: The ranks and parameters that were not finite.
     """
     consensus = outcome.consensus
     return {
@@ -180,9 +197,13 @@ def metric_of(
 
 
 def round_end_of(outcome: Outcome, plan: Plan, steps: int, phases: Mapping[Phase, float]) -> dict[str, Any]:
-    """The line of an exchange that ended a round of local steps early; it belongs to no step.
+    """Return the line of an exchange that ended a round of local steps early; it belongs to no step.
 
-    ``phases``: where the time went since the last one ended.
+    Args:
+        outcome: What came of the exchange.
+        plan: The plan in force.
+        steps: Training steps taken.
+        phases: Seconds of each phase since the last step ended.
     """
     return {
         "event": "end of round",
@@ -199,12 +220,12 @@ def round_end_of(outcome: Outcome, plan: Plan, steps: int, phases: Mapping[Phase
 
 
 def said_of(outcome: Outcome) -> str:
-    """What became of a step of which some gradients are not finite, for people."""
+    """Return what became of a step of which some gradients are not finite, for people."""
     names = ", ".join(outcome.non_finite[:5]) + (" and others" if len(outcome.non_finite) > 5 else "")
     what = "this rank leaves its own step out" if outcome.is_finite else "the step is dropped on all ranks"
     return f"gradient not finite in {names}; {what}"
 
 
 def number(value: Tensor | float | None) -> float | None:
-    """A loss as a plain number."""
+    """Return a loss as a plain number."""
     return float(value.detach()) if isinstance(value, Tensor) else value

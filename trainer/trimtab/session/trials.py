@@ -43,11 +43,11 @@ class _Trial:
         self.undo = undo
         """Brings the exchange back to the plan before."""
         self.steps: list[StepReport] = []
-        """What its steps have measured."""
+        """Reports of the trial's steps."""
         self.suspended: Snapshot | None = None
         """Its state, while the state before it is in force."""
         self.has_graph = False
-        """Whether the model has run for the batch, so that a graph may hold its weights."""
+        """True if the model has run for the batch, so that a graph may hold its weights."""
         self.num_discarded = 0
         """Exchanges that had been thrown away by its last step."""
         self.is_left = False
@@ -68,17 +68,17 @@ class TrialRunner:
         self._hooks: list[RemovableHandle] = []
         self._trial: _Trial | None = None
         self._reports: list[TrialReport] = []
-        """What the candidates of the present run have measured, until it is told."""
+        """Reports of the present run's candidates, until they are told."""
         self._num_candidates = 0
 
     @property
     def is_active(self) -> bool:
-        """Whether a candidate is under trial, suspended or not."""
+        """True if a candidate is under trial, suspended or not."""
         return self._trial is not None
 
     @property
     def is_suspended(self) -> bool:
-        """Whether the state before the trial is in force although it has not ended."""
+        """True if the state before the trial is in force although it has not ended."""
         return self._trial is not None and self._trial.suspended is not None
 
     def run(
@@ -86,8 +86,11 @@ class TrialRunner:
     ) -> Generator[Any, None, str | None]:
         """Let the loop of ``replay`` train under each candidate, while ``others`` are under way as well.
 
-        What was measured is told also where the loop is left. Returns why no further trials can be run: a loop that
-        throws away pass after pass, in a trial where nothing then changes, would never come to its end.
+        What was measured is told also where the loop is left.
+
+        Returns:
+            Why no further trials can be run, or None: a loop that throws away pass after pass, in a trial where nothing
+            then changes, would never come to its end.
         """
         reports = self._reports = []
         try:
@@ -113,7 +116,7 @@ class TrialRunner:
             self._tell_reports(reports)
 
     def observe(self, before: StepReport | None, report: StepReport) -> None:
-        """A step of the trial has ended; all is known by now of the step ``before`` it."""
+        """Add a step of the trial; all is known by now of the step ``before`` it."""
         assert self._trial is not None
         if before is not None and self._trial.steps:
             self._trial.steps[-1] = before
@@ -126,9 +129,9 @@ class TrialRunner:
         return self._engine.pending_step.num_discarded
 
     def _before_forward(self, module: nn.Module, inputs: Any) -> None:
-        """The model or a part of it is about to run: suspend the trial where that is not for one of its batches.
+        """Suspend the trial if the model, or a part of it, is about to run for none of the trial's batches.
 
-        It is not before a batch is drawn, nor where the whole model is evaluated before it has run for the batch.
+        That is so before a batch is drawn, and where the whole model is evaluated before it has run for the batch.
         """
         trial = self._trial
         if trial is None or self._engine.exchanger.is_mid_step:
@@ -145,15 +148,16 @@ class TrialRunner:
             trial.has_graph = True
 
     def _before_state_dict(self, *_: Any) -> None:
-        """The model is about to be saved, between steps: as it was before the trial."""
+        """Suspend the trial if the model is about to be saved between steps: it is saved as it was before the trial."""
         trial = self._trial
         if trial is not None and not self._engine.exchanger.is_mid_step and trial.replay.num_since_step == 0:
             self._suspend(trial)
 
     def before_backward(self) -> None:
-        """A step's first gradient has come: one that belongs to none of the trial's batches ends it.
+        """End the trial if a step's first gradient, which has come, belongs to none of the trial's batches.
 
-        Raises `UserError` where weights of the trial have entered it.
+        Raises:
+            UserError: Weights of the trial have entered the gradient.
         """
         trial = self._trial
         if trial is None or (trial.suspended is None and trial.replay.num_since_step > 0):
@@ -191,7 +195,7 @@ class TrialRunner:
         return self._trial
 
     def _watch_model(self) -> None:
-        """Only while there is a trial: hooks on every part would slow down each forward pass."""
+        """Watch the model, only while there is a trial: hooks on every part would slow down each forward pass."""
         parts = [part for part in self._model.modules() if not isinstance(part, torch.jit.ScriptModule)]
         if any(type(part).__name__ == "OptimizedModule" for part in parts):  # not imported for its name alone
             parts = parts[:1]  # hooks inside would have it compiled anew

@@ -47,9 +47,9 @@ class ForwardSyncHooks:
         self._optimizer, self._profiler = optimizers[0], profiler
         self._hooks: list[RemovableHandle] = []
         self._settings: list[dict[str, Any]] = []
-        """Of each parameter group, when the others were stepped."""
+        """Settings of each parameter group, when the other parameters were stepped."""
         self._is_waiting = False
-        """Whether the optimizer has stepped the others."""
+        """True if the optimizer has stepped all parameters but late ones."""
         self._seen: set[int] = set()
         """Tensors, by index, whose module has been seen to run: only these may wait for it.
 
@@ -58,10 +58,10 @@ class ForwardSyncHooks:
         self._versions: dict[int, int] = {}
         """By late tensor: of the parameter, as torch counts its changes, when the others were stepped."""
         self._late_parameters: list[LazyParameters] = []
-        """Of modules that own a late tensor, or did at this step: who goes through a module must not lose them."""
+        """Parameters of modules that own a late tensor, or did at this step: a loop must not lose them."""
 
     def begin(self) -> None:
-        """The optimizer has stepped all but what is late."""
+        """Watch for uses of late parameters, once the optimizer has stepped all others."""
         self._is_waiting = True
         arrivals = self._exchanger.arrivals
         arrivals.on_read(self.settle)
@@ -90,7 +90,7 @@ class ForwardSyncHooks:
             each.remove()
 
     def settle(self, tensors: Collection[int] | None = None) -> None:
-        """Step what is late of ``tensors``, by index in the flat buffers; of all where it is None."""
+        """Step what is late of ``tensors``, by index in the flat buffers (None: of all)."""
         if self._is_waiting and self._exchanger.late(tensors):
             with _as_between_steps(self._exchanger.flat_buffers.device), self._left_out_of_profiles():
                 self._settle(tensors)
@@ -115,7 +115,7 @@ class ForwardSyncHooks:
             self._exchanger.commit()
 
     def _check_unchanged(self) -> None:
-        """Raise `UserError` where the script has changed a weight that is to be stepped only now.
+        """Raise `UserError` if the script has changed a weight that is to be stepped only now.
 
         It has done so past the model, as by a list of parameters from before: what is taken from it is stepped first.
         """
@@ -140,7 +140,7 @@ class ForwardSyncHooks:
                 group.update(settings)
 
     def watch(self) -> None:
-        """Hear of forward passes, from now on."""
+        """Watch forward passes from now on."""
         if self._hooks:
             return
         indices = {id(parameter): index for index, parameter in enumerate(self._exchanger.flat_buffers.parameters)}
@@ -166,7 +166,7 @@ class ForwardSyncHooks:
 
 
 def _settings(group: dict[str, Any]) -> dict[str, Any]:
-    """All that a parameter group says but its parameters, such as the learning rate."""
+    """Return all settings of a parameter group but its parameters, such as the learning rate."""
     return {
         name: value.clone() if isinstance(value, torch.Tensor) else value
         for name, value in group.items()
@@ -175,7 +175,7 @@ def _settings(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parts_that_take_hooks(model: nn.Module) -> list[nn.Module]:
-    """All but those inside of a compiled part, which hooks there would have compiled anew, and scripted ones."""
+    """Return the parts but for scripted ones, and those inside of a compiled part, which hooks would recompile."""
     parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
     compiled = [part for part in parts if _is_compiled(part)]
     inside = {id(each) for part in compiled for each in part.modules() if each is not part}
@@ -187,7 +187,7 @@ def _is_compiled(part: nn.Module) -> bool:
 
 
 def _is_within_compiled() -> bool:
-    """Whether the model that calls this as its hook is called by what `torch.compile` has made."""
+    """Return whether the model that calls this as its hook is called by what `torch.compile` has made."""
     compiler = sys.modules.get("torch._dynamo.eval_frame")
     frame = sys._getframe() if compiler is not None else None
     is_above_hook = False  # which the compiler may have wrapped as well
@@ -201,6 +201,6 @@ def _is_within_compiled() -> bool:
 
 @contextlib.contextmanager
 def _as_between_steps(device: torch.device) -> Iterator[None]:
-    """What steps weights inside of a forward pass computes as it would have outside of it."""
+    """Have weights, inside, stepped as outside of a forward pass: without inference mode and autocast."""
     with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
         yield

@@ -17,7 +17,7 @@ _PARAMETERS = "_parameters"
 
 
 def as_they_are(module: nn.Module) -> Mapping[str, Any]:
-    """The module's own parameters, by name, for who only asks which they are: none is waited for."""
+    """Return the module's own parameters by name, without waiting for any."""
     own: Mapping[str, Any] = module._parameters
     return own.plain if isinstance(own, LazyParameters) else own
 
@@ -28,7 +28,7 @@ class LazyParameters(MutableMapping[str, Any], dict[str, Any]):  # type: ignore[
     def __init__(self, module: nn.Module, late: Mapping[str, int], settle: Callable[[set[int] | None], None]) -> None:
         """``settle`` takes the number of a tensor in ``late``, by its name here, or None for all of the model."""
         self.plain: dict[str, Any] = module.__dict__[_PARAMETERS]
-        """What it stands for."""
+        """The module's plain ``_parameters``."""
         dict.update(self, self.plain)  # for what reads it as a dict, past its methods
         self._module, self._late, self._settle = module, late, settle
         module.__dict__[_PARAMETERS] = self
@@ -41,34 +41,34 @@ class LazyParameters(MutableMapping[str, Any], dict[str, Any]):  # type: ignore[
     __len__ = dict.__len__
 
     def __getitem__(self, name: str) -> Any:
-        """One of them, which is stepped first; the others stay late."""
+        """Return one parameter, which is stepped first; the others stay late."""
         if name in self._late:
             self._settle({self._late[name]})
         return self.plain[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Of whoever goes through one module, as all do that go through the model."""
+        """Iterate over the names, once all parameters of the model are stepped."""
         self._settle(None)
         return iter(self.plain)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Whatever was there has had its step."""
+        """Replace a parameter, once all are stepped."""
         self._settle(None)
         self.plain[name] = value
         dict.__setitem__(self, name, value)  # type: ignore[index]
 
     def __delitem__(self, name: str) -> None:
-        """As `__setitem__`."""
+        """Delete a parameter, once all are stepped."""
         self._settle(None)
         del self.plain[name]
         dict.__delitem__(self, name)  # type: ignore[arg-type]
 
     def copy(self) -> dict[str, Any]:
-        """A plain one."""
+        """Return a plain dictionary, once all parameters are stepped."""
         self._settle(None)
         return self.plain.copy()
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Copies and files hold plain ones, and need no trimtab."""
+        """Reduce to a plain dictionary: copies and files need no trimtab."""
         self._settle(None)
         return type(self.plain), (dict(self.plain),)

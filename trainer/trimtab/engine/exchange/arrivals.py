@@ -28,13 +28,13 @@ class Arrivals:
         unused: Collection[int],
         phases: PhaseTimer,
     ) -> None:
-        """``late`` are flights that may arrive after the update; ``unused``, tensors without a gradient on any rank.
+        """``late`` are exchanges that may arrive after the update; ``unused``, tensors without a gradient on any rank.
 
-        ``phases`` hears of waiting for the former.
+        ``phases`` counts the wait for late exchanges.
         """
         self._flat_buffers, self._writer, self._unused, self._phases = flat_buffers, handed, unused, phases
         self.late = list(late)
-        """What has not been handed out yet."""
+        """Late exchanges whose gradients have not been written yet."""
         self.completed_late = PendingExchanges(self.late)
         self._with_any: set[int] = set()
         """Tensors, by index, of which the optimizer gets something."""
@@ -42,12 +42,12 @@ class Arrivals:
         self._shown: dict[int, LazyGradient] = {}
         """By tensor: its ``grad`` while it was late."""
         self._are_put_off = False
-        """Whether the optimizer has been given the others."""
+        """True if the optimizer was to step without late gradients."""
         self._on_read: Callable[[], object] | None = None
         """Called where the script uses a late gradient; None: `write_deferred`. A method of this object is a cycle."""
 
     def write_gradients(self, num_buckets: int, *, averages: bool, scale: float | None) -> None:
-        """Hand out all but what is late, times the loss scale."""
+        """Write all gradients but late ones, times the loss scale."""
         self._averages = averages
         late = {pending_exchange.send.bucket for pending_exchange in self.late}
         numbers = [number for number in range(num_buckets) if number not in late]
@@ -67,14 +67,14 @@ class Arrivals:
         self.install_placeholder()
 
     def install_placeholder(self) -> None:
-        """Let gradients that are late be seen as such."""
+        """Let late gradients be seen as such."""
         for index in self._awaited & self._shown.keys():
             self._flat_buffers.parameters[index].grad = self._shown[index]
 
     def defer(self) -> None:
-        """The optimizer is to step without what is late; where the script has replaced some of it, all is waited for.
+        """Let the optimizer step without late gradients; if the script has replaced one of them, wait for all.
 
-        Afterwards what is late is handed out whatever ``grad`` is then.
+        Afterwards `write_deferred` writes late gradients whatever ``grad`` is then.
         """
         parameters = self._flat_buffers.parameters
         if any(parameters[index].grad is not self._shown[index] for index in self._awaited & self._shown.keys()):
@@ -84,15 +84,15 @@ class Arrivals:
         self._are_put_off = True
 
     def due(self, tensors: Collection[int] | None) -> list[PendingExchange]:
-        """What is late of ``tensors``, by index; None: of all."""
+        """Return late exchanges of ``tensors``, by index (None: of all)."""
         return [
             pending_exchange for pending_exchange in self.late if tensors is None or _holds(pending_exchange, tensors)
         ]
 
     def write_deferred(self, tensors: Collection[int] | None = None) -> bool:
-        """Wait for what is `due` of ``tensors``, and hand it out; whether there was any.
+        """Wait for the exchanges `due` of ``tensors``, and write their gradients; return whether there were any.
 
-        Unless it was `defer`, what the script has put in its place stays.
+        Before `defer`, what the script has put in a gradient's place stays.
         """
         due = self.due(tensors)
         if not due:
@@ -108,7 +108,7 @@ class Arrivals:
         return True
 
     def resolve(self, index: int, grad: Tensor | None) -> Tensor | None:
-        """``grad``, of tensor ``index``; where that was late and has arrived, the mean."""
+        """Return ``grad`` of tensor ``index``, or the mean if that gradient was late and has arrived."""
         is_deferred = grad is not None and grad is self._shown.get(index)
         return self._flat_buffers.views[index] if is_deferred and index not in self._awaited else grad
 
@@ -117,7 +117,7 @@ class Arrivals:
         self._on_read = call
 
     def read(self) -> None:
-        """The script uses a gradient that was late."""
+        """Wait for late gradients, as the script uses one."""
         if self.late:
             (self._on_read or self.write_deferred)()
 
@@ -127,14 +127,14 @@ class Arrivals:
         return _tensors(self.late)
 
     def _to_be_seen(self, whole: set[int]) -> set[int]:
-        """Those of ``whole`` tensors that the optimizer is to move."""
+        """Return those of ``whole`` tensors that the optimizer is to move."""
         return (whole & self._with_any) - set(self._flat_buffers.all_zero(sorted(whole.intersection(self._unused))))
 
 
 def _reader_of(arrivals: weakref.ref[Arrivals]) -> Callable[[], None]:
-    """What a late gradient calls where it is used. It does not keep ``arrivals``: that one keeps the gradient.
+    """Return what a late gradient calls where it is used; only a weak reference, as ``arrivals`` keeps the gradient.
 
-    Once another step has taken its place, nothing of it is late any more.
+    Once another step has replaced ``arrivals``, nothing of the gradient is late any more.
     """
 
     def read() -> None:

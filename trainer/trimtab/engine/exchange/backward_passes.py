@@ -15,7 +15,7 @@ from trimtab.engine.phase_timer import PhaseTimer
 
 
 class TakesGradients(Protocol):
-    """What gradients of backward passes go to."""
+    """Receiver of the gradients of backward passes."""
 
     def check_gradient(self, index: int) -> None:
         """Raise `UserError` if tensor ``index``'s gradient cannot be taken in this step."""

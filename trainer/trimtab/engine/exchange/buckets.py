@@ -30,19 +30,19 @@ class Held:
     last: int
     """The newest of the iterations, counted as the schedule does; `CARRIED` where they were before it."""
     count: int
-    """How many they are."""
+    """Number of iterations."""
     values: Tensor
     """float32 [n]."""
 
     @property
     def is_finite(self) -> bool:
-        """Whether all of it is: what waits has not been looked at before it is sent."""
+        """True if all values are finite: what waits has not been looked at before it is sent."""
         return bool(torch.isfinite(self.values).all())
 
 
 @dataclass
 class Bucket:
-    """One bucket, and what it holds from one iteration to the next."""
+    """A bucket, and what it holds from one iteration to the next."""
 
     span: BufferRange
     waiting: list[Held] = field(default_factory=list)
@@ -52,17 +52,17 @@ class Bucket:
 
     @property
     def num_iterations(self) -> int:
-        """Of how many iterations it holds gradients."""
+        """Number of iterations whose gradients the bucket holds."""
         return sum(held.count for held in (*self.arrived, *self.waiting))
 
     def to_mean(self) -> None:
-        """Hold the mean over these iterations, as of one of them."""
+        """Replace what is held by its mean over these iterations, as of one iteration."""
         share = 1 / max(1, self.num_iterations)
         for number, held in enumerate((*self.arrived, *self.waiting)):
             held.values, held.count = share * held.values, int(number == 0)
 
     def waiting_up_to(self, iteration: int) -> list[Held]:
-        """What waits of iterations up to this one."""
+        """Return what waits of iterations up to ``iteration``."""
         return [held for held in self.waiting if held.last <= iteration]
 
     def add(self, pending: Held, *, joins: bool) -> None:
@@ -102,7 +102,7 @@ class Buckets(Sequence[Bucket]):
 
     @property
     def are_empty(self) -> bool:
-        """Whether nothing waits and nothing has arrived."""
+        """True if nothing waits and nothing has arrived."""
         return not any(bucket.waiting or bucket.arrived for bucket in self)
 
     def clear(self) -> None:
@@ -111,12 +111,12 @@ class Buckets(Sequence[Bucket]):
             bucket.waiting, bucket.arrived = [], []
 
     def to_means(self) -> None:
-        """Updates were averages, and are none from now on: hold what one would have taken of what is held."""
+        """Replace what is held by what an averaging update would have taken of it; updates average no longer."""
         for bucket in self:
             bucket.to_mean()
 
     def take_over(self, old: Buckets) -> None:
-        """Hold what the buckets of another fusion plan held, where these hold nothing: each element once."""
+        """Hold what the buckets of another fusion plan held, each element once; these buckets hold nothing yet."""
         for target in self:
             sources = [source for source in old if _overlap(source.span, target.span)]
             for source in sources:
@@ -131,7 +131,7 @@ class Buckets(Sequence[Bucket]):
                 held.count = total - arrived
 
     def state_dict(self) -> list[dict[str, Any]]:
-        """By bucket: ``waiting`` and ``arrived``, each a list of (last iteration, count, float32 [n])."""
+        """Return, by bucket, ``waiting`` and ``arrived``: lists of (last iteration, count, float32 [n])."""
         return [
             {
                 name: [(held.last, held.count, held.values) for held in getattr(bucket, name)]
@@ -141,14 +141,14 @@ class Buckets(Sequence[Bucket]):
         ]
 
     def load_state_dict(self, state: list[dict[str, Any]]) -> None:
-        """Inverse of `state_dict`, for the same fusion plan."""
+        """Load what `state_dict` returned, under the same fusion plan."""
         for bucket, held in zip(self, state, strict=True):
             bucket.waiting = [Held(last, count, values.clone()) for last, count, values in held["waiting"]]
             bucket.arrived = [Held(last, count, values.clone()) for last, count, values in held["arrived"]]
 
 
 def _overlap(one: BufferRange, other: BufferRange) -> range:
-    """The elements of both."""
+    """Return the elements that lie in both ranges."""
     return range(max(one.start, other.start), min(one.stop, other.stop))
 
 

@@ -31,30 +31,30 @@ class PlanMismatchError(RuntimeError):
 
 
 def compares_weights(first_step: int, num_steps: int) -> bool:
-    """Whether the vote of an exchange of so many steps carries the ranks' fingerprints: each hundred steps once."""
+    """Return whether the vote of an exchange of these steps carries ranks' fingerprints: once in a hundred steps."""
     last_step = first_step + num_steps - 1
     return last_step // STEPS_BETWEEN_FINGERPRINTS > max(first_step - 1, 0) // STEPS_BETWEEN_FINGERPRINTS
 
 
 @dataclass(frozen=True)
 class ExchangeSummary:
-    """What one rank knows of its last exchanges once they are over; told to all by the vote of the next step."""
+    """Summary of one rank's last exchanges, once they are over; told to all by the vote of the next step."""
 
     squared_norm_before: float = 0.0
     """Sum of squares of what was to be sent, residuals included."""
     squared_norm_after: float = 0.0
     """Sum of squares of the residuals that it left."""
     arrival_seconds: float = 0.0
-    """From the end of the exchanges before to when this rank had its last bucket compressed."""
+    """Seconds from the end of the exchanges before until this rank had its last bucket compressed."""
     collective_seconds: float = 0.0
     """Sending and waiting for others."""
     loss: float | None = None
-    """Of this rank's batch, or the mean over its local steps; None where the script does not tell it."""
+    """Loss of this rank's batch, or the mean over its local steps; None where the script does not tell it."""
 
 
 @dataclass(frozen=True)
 class StepFlags:
-    """What one rank contributes."""
+    """Flags and figures that one rank contributes to the vote."""
 
     finite: bool
     step_tag: StepTag
@@ -63,12 +63,12 @@ class StepFlags:
     has_message: bool
     """Rank 0 only: a message to all ranks follows this step."""
     participation_changed: bool
-    """Whether other parameters of this rank have a gradient than it told the others last."""
+    """True if other parameters of this rank have a gradient than it told the others last."""
     before: ExchangeSummary
-    """Of the step before."""
+    """Summary of the step before."""
 
     def encode(self, rank: int, num_ranks: int, weights: WeightFingerprint | None = None) -> Tensor:
-        """float32 [11 + 2 N], and [2 N + 1] more where ranks compare their ``weights``."""
+        """Return the vote: float32 [11 + 2 N], and [2 N + 1] more where ranks compare their ``weights``."""
         shared = [
             0.0 if self.finite else 1.0,
             self.before.squared_norm_before,
@@ -92,7 +92,7 @@ class StepFlags:
 
 @dataclass(frozen=True)
 class StepConsensus:
-    """What the ranks' votes add up to; equal on every rank."""
+    """Sum of the ranks' votes, read; equal on every rank."""
 
     finite: bool
     has_message: bool
@@ -104,15 +104,15 @@ class StepConsensus:
     None where there was no such step under this plan.
     """
     mean_squared_norm: float | None
-    """Of the step before: mean over ranks of what each had to send, squared and summed; None as for the gain."""
+    """Mean over ranks of what each had to send in the step before, squared and summed; None as for the gain."""
     arrival_seconds: tuple[float, ...]
-    """Of the step before, by rank (`ExchangeSummary`); all 0 where there was none."""
+    """Seconds of the step before, by rank (`ExchangeSummary`); all 0 where there was none."""
     collective_seconds: tuple[float, ...]
-    """Of the step before, by rank."""
+    """Seconds of the step before, by rank."""
     loss: float | None = None
-    """Of the step before, or the round: the mean over the ranks that tell one; None where none does."""
+    """Loss of the step before, or the round: the mean over the ranks that tell one; None where none does."""
     weights: Verdict | None = None
-    """Whether the ranks' weights are the same; None where this step did not compare them."""
+    """Verdict on the ranks' weights; None where this step did not compare them."""
 
     @property
     def last_rank(self) -> int | None:
@@ -123,15 +123,23 @@ class StepConsensus:
 
     @property
     def late_seconds(self) -> float:
-        """By how much it came after the middle one of the ranks."""
+        """Seconds by which the last rank came after the median one."""
         return max(self.arrival_seconds) - median_low(self.arrival_seconds)
 
     @classmethod
     def decode(cls, vote: Tensor, num_ranks: int, step_tag: StepTag, num_steps: int, step: int) -> StepConsensus:
-        """Read the summed vote of an exchange of ``num_steps`` steps, of which ``step`` is the last.
+        """Read the summed vote of an exchange.
 
-        Raises `PlanMismatchError` where another rank follows another plan, step, trial or round, and
-        `RanksDivergedError` where one holds other weights.
+        Args:
+            vote: The votes of all ranks, added up: float32 [11 + 2 N], or [12 + 4 N] with fingerprints.
+            num_ranks: N.
+            step_tag: Where this rank is.
+            num_steps: Training steps that the exchange is of.
+            step: The last of these steps.
+
+        Raises:
+            PlanMismatchError: Another rank follows another plan, step, trial or round.
+            RanksDivergedError: Another rank holds other weights.
         """
         numbers = vote.tolist()
         bad, before, after, version, at, trial, steps, message, participation, loss, losses = numbers[:_NUM_SHARED]

@@ -25,7 +25,7 @@ from trimtab.transport.group import Group
 
 @dataclass(frozen=True)
 class StepContext:
-    """What the exchange of each step uses, from one change of plan to the next."""
+    """Parts that the exchange of each step uses, from one change of plan to the next."""
 
     plan: Plan
     schedule: Schedule
@@ -44,7 +44,15 @@ class BucketDispatcher:
     def __init__(
         self, context: StepContext, iteration: Iteration, number: int, step: int, vote: Callable[[], Tensor]
     ) -> None:
-        """``number``: the iteration, as its schedule counts; ``vote`` goes with the send `consensus_send_index`."""
+        """Prepare the sends of one iteration.
+
+        Args:
+            context: What each exchange uses under the present plan.
+            iteration: The sends, as the schedule has them.
+            number: The iteration's number, as the schedule counts.
+            step: The step, which the plan's ratio and the collective depend on.
+            vote: Returns this rank's flags, which go with the send `consensus_send_index`.
+        """
         self._flat_buffers, self._buckets = context.flat_buffers, context.buckets
         self._gradients, self._schemes = context.gradients, context.schemes
         self._links, self._plan, self._step, self._vote = context.links, context.plan, step, vote
@@ -54,24 +62,24 @@ class BucketDispatcher:
         self.consensus_send_index = iteration.consensus_send_index
         """Which of the sends carries the vote."""
         self._compressed: list[Future[float]] = [Future() for _ in iteration.sends]
-        """Of each send: the squared norm before, once it is compressed."""
+        """Squared norm before selection of each send, once it is compressed."""
         self.present = {send.bucket for send in iteration.sends if send.iteration >= number}
         """Buckets whose gradients of this very iteration are sent."""
         self.pending_exchanges = PendingExchanges()
 
     @property
     def can_begin(self) -> bool:
-        """Whether the first of the sends is of gradients that wait since an earlier iteration."""
+        """True if the first of the sends is of gradients that wait since an earlier iteration."""
         return bool(self._sends) and self._sends[0].bucket not in self.present
 
     def begin_round(self) -> None:
-        """A round of local steps has begun: send all of the one before, the vote with it."""
+        """Send the whole update of the last round, with the vote: the next round of local steps has begun."""
         assert not self.present, "the updates of a round are not known before it ends"
         while len(self.pending_exchanges) < len(self._sends):
             self._append()
 
     def begin(self) -> None:
-        """The forward pass has begun: send what waits, but for what carries the vote."""
+        """Send what waits, up to the send that carries the vote: the forward pass has begun."""
         while (index := len(self.pending_exchanges)) < self.consensus_send_index:
             if self._sends[index].bucket in self.present:
                 return
@@ -89,7 +97,7 @@ class BucketDispatcher:
         self._send_ready(backward_has_ended=False)
 
     def finish(self) -> None:
-        """Backward has ended: gather what has no gradient, and send what is left."""
+        """Gather what has no gradient, and send what is left: backward has ended."""
         for index in range(len(self._flat_buffers.parameters)):
             if not self._gradients.is_gathered(index):
                 self.gather(index)
@@ -99,7 +107,7 @@ class BucketDispatcher:
 
     @property
     def deferred(self) -> list[PendingExchange]:
-        """What has been sent and may arrive after the update."""
+        """Exchanges that have been sent and may arrive after the update."""
         return [
             exchange
             for index, exchange in enumerate(self.pending_exchanges)
@@ -108,12 +116,12 @@ class BucketDispatcher:
 
     @property
     def sends_all(self) -> bool:
-        """Whether the gradients of the present iteration are sent in it, all of them."""
+        """True if the gradients of the present iteration are sent in it, all of them."""
         return len(self.present) == len(self._buckets)
 
     @property
     def squared_norm_before(self) -> float:
-        """Of all that this iteration sends; waits until all are compressed."""
+        """Squared norm of all that this iteration sends, before selection; waits until all is compressed."""
         return sum(norm.result() for norm in self._compressed)
 
     def _send_ready(self, *, backward_has_ended: bool) -> None:
@@ -163,7 +171,7 @@ class BucketDispatcher:
         return PendingExchange(send, bucket, payload, handle)
 
     def _selection(self, segments: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Segments and k of a buffer: per tensor ahead of fusion, as a whole behind it."""
+        """Return segments and k of a buffer: per tensor ahead of fusion, as a whole behind it."""
         ratio = self._plan.ratio_at(self._step)
         if self._plan.is_dense or self._plan.fusion.selection == "behind":
             return (0, segments[-1]), (elements_to_send(ratio, segments[-1]),)
@@ -171,7 +179,7 @@ class BucketDispatcher:
 
 
 def _tell_norm(norm: Future[float], prepared: Future[Prepared]) -> None:
-    """What a bucket was compressed to is known, or what went wrong."""
+    """Hand on a bucket's squared norm before selection, or the error that compressing it raised."""
     error = prepared.exception()
     if error is None:
         norm.set_result(prepared.result().squared_norm_before)

@@ -1,8 +1,7 @@
 """One iteration's gradients: what the schedule has sent of them, in what order, and what came of it.
 
 Backward fills the flat buffers tensor by tensor. As soon as the next bucket in the schedule's order is filled, its
-exchange is queued, while backward goes on: it is compressed on one thread and sent on another. The order is
-the plan's, never that of what happens to be ready.
+exchange is queued, while backward goes on: one thread compresses it, another sends it.
 """
 
 from __future__ import annotations
@@ -154,7 +153,7 @@ class Exchanger:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What the step's exchange brought, once it is finished."""
+        """Outcome of the step's exchange, once it is finished; else None."""
         return None if self._step.finished is None else self._step.finished.outcome
 
     @property

@@ -14,7 +14,7 @@ from trimtab.plan.schedules import Iteration
 
 
 class GradientWriter:
-    """Worked out when the iteration's exchanges are over; the buckets change only where `commit` is called."""
+    """Computes the gradients that the optimizer will see. Bucket state changes only in `commit`."""
 
     def __init__(
         self,
@@ -25,7 +25,16 @@ class GradientWriter:
         number: int,
         frozen: frozenset[int],
     ) -> None:
-        """``number`` is the iteration's, as the schedule counts; ``frozen`` tensors, by index, get nothing."""
+        """Prepare to write an iteration's gradients, once its exchanges are over.
+
+        Args:
+            flat_buffers: Where gradients are written.
+            buckets: The buckets of the fusion plan.
+            pending_exchanges: The iteration's exchanges.
+            iteration: What the schedule sends and updates in it.
+            number: The iteration's number, as the schedule counts.
+            frozen: Frozen tensors, by index, which get nothing.
+        """
         self._flat_buffers, self._buckets, self._frozen = flat_buffers, buckets, frozen
         self._iteration, self._number = iteration, number
         self._flights: dict[int, PendingExchange] = {
@@ -36,10 +45,10 @@ class GradientWriter:
         self._kept: dict[int, list[Held]] = {}
         """By bucket: means that no update has taken."""
         self._aside: list[tuple[int, int, Tensor]] = []
-        """What frozen tensors do not get: tensor, first element, and the mean."""
+        """Means that frozen tensors do not get: tensor, first element, and the mean."""
 
     def gives(self, number: int) -> bool:
-        """Whether the optimizer gets anything of the bucket of that number, all of which need not have arrived."""
+        """Return whether the optimizer gets anything of bucket ``number``, even if not all of it has arrived."""
         update, pending_exchange = self._iteration.update, self._flights.get(number)
         arrived = [held.last for held in self._buckets[number].arrived]
         return (
@@ -50,7 +59,12 @@ class GradientWriter:
     def write(self, buckets: Iterable[int], *, averages: bool) -> set[int]:
         """Write the gradient that the optimizer is to see: the mean over ranks of all that its update takes.
 
-        Only in ``buckets``. Returns the tensors, by index, of which the optimizer gets something there.
+        Args:
+            buckets: Numbers of the buckets to write.
+            averages: Whether the update is the mean over the iterations that it takes.
+
+        Returns:
+            The tensors, by index, of which the optimizer gets something in these buckets.
         """
         with_any: set[int] = set()
         for number in buckets:
@@ -60,7 +74,7 @@ class GradientWriter:
         return with_any - self._frozen
 
     def _write_bucket(self, number: int, bucket: Bucket, averages: bool) -> bool:
-        """Whether the optimizer gets anything of the bucket."""
+        """Write one bucket's gradient; return whether the optimizer gets anything of the bucket."""
         grad = self._flat_buffers.grad[bucket.span.start : bucket.span.stop]
         pending_exchange, update = self._flights.get(number), self._iteration.update
         arrived = list(bucket.arrived)
@@ -90,7 +104,7 @@ class GradientWriter:
         return True
 
     def _set_aside(self, span: BufferRange, grad: Tensor) -> None:
-        """Take from the bucket's gradient what is of frozen tensors: it was computed while they learned."""
+        """Take frozen tensors' parts from the bucket's gradient: these were computed while the tensors learned."""
         for index in self._frozen.intersection(range(span.first, span.last)):
             start, stop = self._flat_buffers.offsets[index : index + 2]
             first, last = max(start, span.start), min(stop, span.stop)

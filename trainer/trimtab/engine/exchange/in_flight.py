@@ -22,25 +22,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Payload:
-    """What one exchange carries."""
+    """Payload of one exchange."""
 
     grad: FlatGrad
     """float32 [n]: the sum of what is sent."""
     out: Tensor
     """float32 [n]: where its mean is to arrive."""
     waited: tuple[Held, ...]
-    """What of it has waited in the bucket."""
+    """The part that has waited in the bucket."""
     has_present: bool
-    """Whether the gradients of the present iteration are in it."""
+    """True if the gradients of the present iteration are in it."""
 
     @property
     def count(self) -> int:
-        """How many iterations' gradients it adds up."""
+        """Number of iterations whose gradients are added up."""
         return sum(held.count for held in self.waited) + self.has_present
 
 
 def payload_of(bucket: Bucket, send: Send, flat_buffers: FlatBuffers, present: Gradients | None) -> Payload:
-    """What ``send`` carries of ``bucket``; ``present``: the gradients of this iteration, where they are part of it."""
+    """Return what ``send`` carries of ``bucket``.
+
+    Args:
+        bucket: The bucket.
+        send: One send of the schedule.
+        flat_buffers: Where the mean arrives, if this iteration's gradients are sent.
+        present: The gradients of this iteration, if they are part of it; else None.
+    """
     waited = tuple(bucket.waiting_up_to(send.iteration))
     span = bucket.span
     if present is None:
@@ -64,40 +71,44 @@ class PendingExchange:
 
     @property
     def span(self) -> BufferRange:
-        """Of its bucket."""
+        """Elements and tensors of the bucket."""
         return self.bucket.span
 
     def forget_non_finite(self) -> None:
-        """The step was dropped: what made it so must not come again."""
+        """Zero gradients that waited and are not finite, so that they make ranks drop no further step."""
         for held in self.payload.waited:
             if not held.is_finite:
                 held.values.zero_()
 
 
 class PendingExchanges(list[PendingExchange]):
-    """Those of one iteration."""
+    """The exchanges of one iteration, in the order in which they were sent."""
 
     def wait(self) -> tuple[Exchanged, ...]:
-        """Wait for all; what each brought."""
+        """Wait for all, and return what each brought."""
         return tuple(pending_exchange.handle.wait() for pending_exchange in self)
 
     def forget_non_finite(self) -> None:
-        """Have what made all ranks drop the step not come again."""
+        """Zero gradients that waited and are not finite, of all exchanges."""
         for pending_exchange in self:
             pending_exchange.forget_non_finite()
 
     @property
     def are_over(self) -> bool:
-        """Whether all have arrived."""
+        """True if all exchanges are over."""
         return all(pending_exchange.handle.is_over for pending_exchange in self)
 
     @property
     def ended_at(self) -> float:
-        """When the last of them was over, by `time.perf_counter`."""
+        """Time at which the last exchange was over, by `time.perf_counter`."""
         return max(pending_exchange.handle.ended_at for pending_exchange in self)
 
     def summary(self, previous_end: float | None) -> ExchangeSummary:
-        """What the next vote tells of them; ``previous_end`` is the `ended_at` of the exchanges before."""
+        """Summarize the exchanges for the next vote.
+
+        Args:
+            previous_end: The `ended_at` of the exchanges before, in seconds; None without any.
+        """
         exchanged: Sequence[Exchanged] = self.wait()
         arrival = self[-1].handle.prepared_at
         return ExchangeSummary(

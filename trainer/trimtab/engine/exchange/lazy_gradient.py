@@ -24,7 +24,7 @@ class LazyGradient(Tensor):
 
     @staticmethod
     def of(view: Tensor, wait: Callable[[], object]) -> LazyGradient:
-        """For ``view``, which holds the mean once ``wait`` has returned."""
+        """Return a late gradient for ``view``, which holds the mean once ``wait`` has returned."""
         late = view.detach().as_subclass(LazyGradient)
         late._arrived, late._wait = view, wait
         return late
@@ -33,12 +33,12 @@ class LazyGradient(Tensor):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        """As torch calls it in place of ``func``, one of whose arguments is late."""
+        """Call ``func``, one of whose arguments is late, once that has arrived."""
         return func(*_arrived(tuple(args)), **_arrived(kwargs or {}))
 
 
 def _arrived(value: Any) -> Any:
-    """The same with what was late in it, also in lists."""
+    """Return ``value`` with the means that have arrived in place of late gradients, also in lists and mappings."""
     if isinstance(value, LazyGradient):
         with torch._C.DisableTorchFunctionSubclass():
             value._wait()

@@ -11,9 +11,10 @@ from trimtab.engine.gradients.flat_buffers import BufferRange
 
 
 def missing_rate(sent: Iterable[tuple[BufferRange, Tensor | None]]) -> float | None:
-    """The share of the tensors in these buffers of which no element was sent; None where there is no buffer.
+    """Return the share of the tensors in these buffers of which no element was sent; None without a buffer.
 
-    ``sent`` is, of each buffer, where its residual was cleared: int32 [m], by offset in it; None for everywhere.
+    Args:
+        sent: Each buffer, with where its residual was cleared: int32 [m], by offset in the buffer; None: everywhere.
     """
     reached: dict[int, bool] = {}
     for span, indices in sent:
@@ -24,7 +25,7 @@ def missing_rate(sent: Iterable[tuple[BufferRange, Tensor | None]]) -> float | N
 
 
 def _has_any(segments: tuple[int, ...], indices: Tensor) -> list[bool]:
-    """Of each segment, whether an index lies in it."""
+    """Return, of each segment, whether an index lies in it."""
     bounds = torch.tensor(segments, dtype=indices.dtype, device=indices.device)
     if bool((indices[1:] >= indices[:-1]).all()):  # as selectors leave them: then few are looked at
         has_any = torch.searchsorted(indices, bounds).diff() > 0

@@ -13,32 +13,32 @@ from trimtab.engine.gradients.flat_buffers import FlatBuffers
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one step on this rank, and what all ranks agreed on."""
+    """Outcome of one step on this rank, with what all ranks agreed on."""
 
     consensus: StepConsensus | None
     """None where the schedule sent nothing: such a step is always finite, and nothing follows it."""
     arrived: PendingExchanges
-    """What has arrived since the last step was told of: of this step, and late of the one before."""
+    """Exchanges that have arrived since the last step was told of: of this step, and late ones of the step before."""
     updates: bool
-    """Whether the schedule lets the optimizer step."""
+    """True if the schedule lets the optimizer step."""
     non_finite: tuple[str, ...] = ()
     """Names of this rank's parameters whose gradients made all ranks drop the step, or this one its local step."""
     sent: PendingExchanges = field(default_factory=PendingExchanges)
-    """What this step sent; some of it may arrive late."""
+    """Exchanges that this step sent; some may arrive late."""
 
     @classmethod
     def of_local_step(cls, non_finite: tuple[str, ...]) -> Outcome:
-        """Nothing was exchanged."""
+        """Return the outcome of a local step, in which nothing was exchanged."""
         return cls(None, PendingExchanges(), updates=not non_finite, non_finite=non_finite)
 
     @property
     def exchanged(self) -> tuple[Exchanged, ...]:
-        """What came of that which has arrived since the last step was told of."""
+        """Results of the exchanges that have arrived since the last step was told of."""
         return self.arrived.wait()
 
     @property
     def is_finite(self) -> bool:
-        """Whether all that was sent was finite on every rank."""
+        """True if all that was sent was finite on every rank."""
         return self.consensus is None or self.consensus.finite
 
     @property
@@ -88,7 +88,7 @@ class Outcome:
 
     @property
     def figures(self) -> dict[str, float]:
-        """What the scheme measured of itself, as means over the buffers that it said it of."""
+        """Figures that the scheme measured of itself, as means over the buffers that have them."""
         names = {name for e in self.exchanged for name in e.figures}
         said = {name: [e.figures[name] for e in self.exchanged if name in e.figures] for name in sorted(names)}
         return {name: sum(values) / len(values) for name, values in said.items()}
@@ -97,7 +97,7 @@ class Outcome:
 def non_finite_parameters(
     flat_buffers: FlatBuffers, pending_exchanges: PendingExchanges, is_dense: bool
 ) -> tuple[str, ...]:
-    """Names of this rank's parameters whose accumulation is not finite, judged by what was to become residual.
+    """Return the names of this rank's parameters whose accumulation is not finite, judged by the next residual.
 
     Gradients were consumed by the exchange, and a dense scheme leaves no residual: then the update is judged.
     """

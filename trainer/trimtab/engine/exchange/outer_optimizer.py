@@ -42,9 +42,9 @@ class OuterOptimizer:
             parameter.grad.add_(velocity, alpha=self.momentum).mul_(self.rate)
 
     def state(self) -> Tensor:
-        """float32 [n]: the velocity, the same on every rank."""
+        """Return the velocity, float32 [n]: the same on every rank."""
         return self._velocity
 
     def load(self, state: Tensor) -> None:
-        """Inverse of `state`."""
+        """Load what `state` returned."""
         self._velocity.copy_(state)

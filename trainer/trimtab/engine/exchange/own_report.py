@@ -28,7 +28,7 @@ class OwnReport:
         """``weights`` returns those that ranks compare; ``has_message`` tells whether a message of rank 0 follows."""
         self._group, self._usage, self._weights, self._has_message = group, usage, weights, has_message
         self.own_squared_norm = 0.0
-        """Of what this rank put into the last exchange that was reported."""
+        """Squared norm of what this rank put into the last exchange that was reported."""
         self._ended_at: float | None = None
         """When the last exchange was over, by `time.perf_counter`."""
         self.restart()
@@ -37,7 +37,7 @@ class OwnReport:
         """Begin anew: nothing is known of an exchange before, or what ``summary`` says."""
         self.summary = ExchangeSummary() if summary is None else summary
         self.came_late = PendingExchanges()
-        """What arrived after the step before had been reported; it is reported with the present one."""
+        """Exchanges that arrived after the step before had been reported; they are reported with the present one."""
 
     def add_loss(self, loss: float | None) -> None:
         """Report the loss of the step or round whose exchange is over."""

@@ -30,7 +30,7 @@ class ProxyParameters(nn.Module):
             part.register_parameter(last, self._stand_ins[id(parameter)])
 
     def of(self, parameter: Parameter) -> Parameter | None:
-        """What stands for ``parameter``, with the numbers that it has now; None where nothing does."""
+        """Return the proxy of ``parameter``, with the parameter's present numbers; None if it has no proxy."""
         proxy = self._stand_ins.get(id(parameter))
         if proxy is not None and proxy.data_ptr() != parameter.data_ptr():
             proxy.data = parameter.data  # the script has given it others

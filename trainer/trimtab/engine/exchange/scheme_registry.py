@@ -16,19 +16,19 @@ from trimtab.transport.group import Group
 
 
 class Schemes:
-    """One of each kind that was needed, made when a plan first names it; and the velocities of a plan's momentum."""
+    """Collectives and sparsifiers, each made when a plan first names it; and the velocities of a plan's momentum."""
 
     def __init__(self, group: Group, flat_buffers: FlatBuffers) -> None:
         self._group, self._flat_buffers = group, flat_buffers
         self.velocity: MomentumCorrection | None = None
-        """What takes the gradient's place under a plan that corrects momentum."""
+        """The velocity, which takes the gradient's place under a plan that corrects momentum."""
         self.outer: OuterOptimizer | None = None
-        """What is made of a round's mean update under a plan that names an outer optimizer."""
+        """The outer optimizer, under a plan that names one."""
         self._collectives: dict[str, Collective] = {}
         self._selectors: dict[str, Selector] = {}
 
     def adopt(self, plan: Plan, old: Ranges, new: Ranges) -> None:
-        """Have ready what ``plan`` names; the buckets change from ``old`` to ``new``."""
+        """Have ready what ``plan`` names; the buckets' ranges change from ``old`` to ``new``."""
         if list(old) != list(new):
             for collective in self._collectives.values():
                 collective.rebucket(old, new)
@@ -46,7 +46,7 @@ class Schemes:
             self.outer = OuterOptimizer(self._flat_buffers, *plan.outer_step)
 
     def of(self, plan: Plan) -> tuple[Collective, Selector | None]:
-        """The collective and the sparsifier of a plan; a dense one has no sparsifier."""
+        """Return the collective and the sparsifier of ``plan``; a dense plan has no sparsifier."""
         return self._collectives[plan.collective], None if plan.is_dense else self._selectors[plan.sparsifier]
 
     def commit(self, plan: Plan, sent: Sequence[Sent]) -> None:
@@ -60,14 +60,14 @@ class Schemes:
             self.velocity.commit(sent)
 
     def discard(self) -> None:
-        """Forget what they proposed."""
+        """Forget what the exchanges of this iteration proposed."""
         for collective in self._collectives.values():
             collective.discard()
         for selector in self._selectors.values():
             selector.discard()
 
     def state_dict(self) -> dict[str, Any]:
-        """The committed state of each, by name."""
+        """Return the committed state of each scheme, by name."""
         return {
             "collectives": {name: each.state_dict() for name, each in self._collectives.items()},
             "sparsifiers": {name: each.state_dict() for name, each in self._selectors.items()},
@@ -76,7 +76,7 @@ class Schemes:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`; schemes that the state does not name are dropped, as if no plan had used them."""
+        """Load what `state_dict` returned; other schemes are dropped, as if no plan had used them."""
         self._collectives = {name: each for name, each in self._collectives.items() if name in state["collectives"]}
         self._selectors = {name: each for name, each in self._selectors.items() if name in state["sparsifiers"]}
         for name, held in state["collectives"].items():

@@ -128,7 +128,7 @@ class StepExchange:
 
     @property
     def updates(self) -> bool:
-        """Whether the schedule lets the optimizer step."""
+        """True if the schedule lets the optimizer step."""
         return self.iteration.update is not None
 
     def deferred(self, tensors: Collection[int] | None = None) -> list[PendingExchange]:

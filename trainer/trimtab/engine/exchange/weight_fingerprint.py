@@ -1,4 +1,4 @@
-"""Whether all ranks hold the same weights: a random projection of them, small enough to ride in a step's vote.
+"""A random projection of the weights, small enough to ride in a step's vote: it shows whether all ranks hold the same.
 
 Two sets of weights that differ by a vector d have projections that differ by about the norm of d, whatever the
 direction of d. The projection is summed in float64, so it is the same on every kind of processor to a trillionth of the
@@ -68,9 +68,17 @@ class WeightFingerprint:
 
 
 def slots(fingerprint: WeightFingerprint | None, rank: int, num_ranks: int) -> Tensor:
-    """What one rank adds to a vote, float32 [2 N + 1]: its projection in two halves, and rank 0's norm; else zeros.
+    """Return what one rank adds to a vote: its projection in two halves, and rank 0's norm; else zeros.
 
-    Every rank writes to slots of its own, so a sum over ranks loses nothing of them.
+    Every rank writes to slots of its own, so a sum over ranks loses nothing.
+
+    Args:
+        fingerprint: This rank's; None: zeros alone.
+        rank: This rank.
+        num_ranks: N.
+
+    Returns:
+        float32 [2 N + 1].
     """
     vector = torch.zeros(2 * num_ranks + 1, dtype=torch.float32)
     if fingerprint is not None:
@@ -85,7 +93,8 @@ def slots(fingerprint: WeightFingerprint | None, rank: int, num_ranks: int) -> T
 def compare(summed: Sequence[float], step: int) -> Verdict:
     """Judge the ``slots`` of all ranks, summed; every rank comes to the same verdict.
 
-    Raises `RanksDivergedError` naming the ranks whose weights are not rank 0's.
+    Raises:
+        RanksDivergedError: Some ranks' weights are not rank 0's; names these ranks.
     """
     projections = [high + low for high, low in zip(summed[0:-1:2], summed[1:-1:2], strict=True)]
     norm = summed[-1]

@@ -42,12 +42,12 @@ class BackwardHooks:
         ]
 
     def tell(self, index: int) -> None:
-        """One's gradient is complete in its ``grad``, where somebody else has put it: no hook sees that."""
+        """Take parameter ``index``'s gradient from its ``grad``, where somebody else has put it: no hook sees that."""
         self._streams.join()
         self._on_gradient(index)
 
     def end(self) -> None:
-        """The last gradient of a pass was told of by `tell`."""
+        """End a pass whose gradients came by `tell`."""
         self.num_ended += 1
         self._on_end()
 
@@ -58,7 +58,7 @@ class BackwardHooks:
 
     @property
     def is_inside(self) -> bool:
-        """Whether a pass is under way, or has ended with an exception."""
+        """True if a pass is under way, or has ended with an exception."""
         return bool(self._passes)
 
     def _hook(self, index: int) -> Callable[[Tensor], None]:
@@ -74,7 +74,7 @@ class BackwardHooks:
         return on_accumulated
 
     def _is_last_hook(self, index: int) -> bool:
-        """Whether nobody has registered a hook after ours; such a one sees, and may change, the local gradient."""
+        """Return whether nobody has registered a hook after ours; such a hook may change the local gradient."""
         hooks: Any = getattr(self._parameters[index], "_post_accumulate_grad_hooks", None)
         return hooks is not None and next(reversed(hooks)) == self._handles[index].id
 
@@ -84,7 +84,7 @@ class BackwardHooks:
             self._on_gradient(index)
 
     def _watch_pass(self) -> None:
-        """Have the end of the pass that runs now told."""
+        """Have autograd tell of the end of the pass that runs now."""
         number = torch._C._current_graph_task_id()
         if number not in self._passes:
             self._passes.add(number)

@@ -54,7 +54,8 @@ class FlatBuffers:
     def __init__(self, named_parameters: Sequence[tuple[str, Parameter]]) -> None:
         """Lay out the trainable parameters, given in the order of registration.
 
-        Raises `UserError` where a parameter is not float32 or devices differ.
+        Raises:
+            UserError: A parameter is not float32, devices differ, or no parameter requires a gradient.
         """
         trainable = [(name, p) for name, p in named_parameters if p.requires_grad]
         if not trainable:
@@ -94,11 +95,11 @@ class FlatBuffers:
         self.views = self.views_of(self.grad)
 
     def __contains__(self, parameter: Parameter) -> bool:
-        """Whether the parameter's gradient has a place here."""
+        """Return whether the parameter's gradient has a place here."""
         return id(parameter) in self._known
 
     def views_of(self, flat: Tensor) -> list[Tensor]:
-        """By parameter, its part of what lies like the flat buffers (float32 [n]), in the parameter's shape."""
+        """Return each parameter's part of ``flat`` (float32 [n], laid out as ``grad``), in the parameter's shape."""
         return [
             flat[start : start + p.numel()].as_strided(p.shape, torch.empty_like(p).stride())
             for start, p in zip(self.offsets, self.parameters, strict=False)
@@ -113,7 +114,7 @@ class FlatBuffers:
         ]
 
     def flat_view(self, index: int) -> Tensor:
-        """Tensor ``index``'s part of ``grad``, float32 [m]."""
+        """Return tensor ``index``'s part of ``grad``, float32 [m]."""
         return self.grad[self.offsets[index] : self.offsets[index + 1]]
 
     @property
@@ -163,8 +164,8 @@ class FlatBuffers:
         """Bring tensor ``index``'s gradient into the flat buffers, times ``scale``, and make ``grad`` the view of it.
 
         Wherever autograd left the gradient: in the flat buffers already, in a tensor of its own (after
-        ``zero_grad(set_to_none=True)``), or nowhere (a parameter that this step did not use). Raises `UserError` where
-        the parameter lies in another order than it did.
+        ``zero_grad(set_to_none=True)``), or nowhere (a parameter that this step did not use). Raise `UserError` if the
+        parameter lies in another order than it did.
         """
         parameter, view = self.parameters[index], self.views[index]
         if parameter.stride() != self._strides[index]:
@@ -184,14 +185,14 @@ class FlatBuffers:
         parameter.grad = view
 
     def kept(self, grad: Tensor | None) -> Tensor | None:
-        """A parameter's ``grad``, safe from the next exchange: a copy, if it lies in the flat buffers."""
+        """Return a parameter's ``grad``, copied if it lies in the flat buffers, which the next exchange overwrites."""
         if grad is None or grad.layout != torch.strided:
             return grad
         is_here = grad.untyped_storage().data_ptr() == self.grad.untyped_storage().data_ptr()
         return grad.clone() if is_here else grad
 
     def alias_grad(self, index: int) -> Tensor | None:
-        """Tensor ``index``'s gradient where autograd left it, flat, to be read in place of the flat buffers'.
+        """Return tensor ``index``'s gradient where autograd left it, flat, to be read in place of the flat buffers'.
 
         ``grad`` becomes the flat buffers' view all the same, for the update. None where copying it is as well: small,
         in the flat buffers already, in another order, or missing; and on a GPU, where a copy costs next to nothing, and
@@ -213,13 +214,13 @@ class FlatBuffers:
         return _in_memory(grad)
 
     def all_zero(self, indices: Sequence[int]) -> list[int]:
-        """Which of these tensors' gradients are zero everywhere; one wait for the device."""
+        """Return the tensors among ``indices`` whose gradients are zero everywhere; one wait for the device."""
         return [
             index for index, has in zip(indices, _each([self.views[i].any() for i in indices]), strict=True) if not has
         ]
 
     def not_finite(self, flat: Tensor) -> list[int]:
-        """Tensors that hold an infinity or a NaN in ``flat`` (float32 [n]); one wait for the device."""
+        """Return the tensors that hold an infinity or a NaN in ``flat`` (float32 [n]); one wait for the device."""
         ranges = zip(self.offsets, self.sizes, strict=False)
         finite = _each([torch.isfinite(flat[start : start + size]).all() for start, size in ranges])
         return [index for index, is_finite in enumerate(finite) if not is_finite]
@@ -246,9 +247,10 @@ class FlatBuffers:
             self.residual[start:stop] = self.next_residual[start:stop]
 
     def buffers(self, fusion: FusionPlan) -> list[BufferRange]:
-        """The fusion buffers that ``fusion`` cuts the flat buffers into.
+        """Return the fusion buffers that ``fusion`` cuts the flat buffers into.
 
-        Raises `UserError` where a cut lies beyond the last element, or a buffer is too large for its indices.
+        Raises:
+            UserError: A cut lies beyond the last element, or a buffer is too large for its indices.
         """
         if fusion.cuts[-1] >= self.num_elements:
             raise UserError(
@@ -274,7 +276,7 @@ class FlatBuffers:
 
 
 def _to_be_float32(dtype: torch.dtype) -> str:
-    """What to do about a parameter of another type."""
+    """Return what to do about a parameter of another type than float32."""
     if dtype.is_complex:
         return "gradients are exchanged in float32; keep the real and the imaginary part as parameters (view_as_real)"
     if dtype == torch.float64:
@@ -283,16 +285,16 @@ def _to_be_float32(dtype: torch.dtype) -> str:
 
 
 def _lie_alike(one: Tensor, other: Tensor) -> bool:
-    """Whether two strided tensors of one shape have their elements in one order, and no gaps between them."""
+    """Return whether two strided tensors of one shape have their elements in one order, and no gaps between them."""
     strides = zip(one.stride(), other.stride(), one.shape, strict=True)
     return all(a == b for a, b, length in strides if length > 1)
 
 
 def _in_memory(dense: Tensor) -> Tensor:
-    """The elements of a tensor without gaps as they lie in memory: a flat view."""
+    """Return a flat view of a tensor without gaps: its elements as they lie in memory."""
     return dense.detach().as_strided((dense.numel(),), (1,))
 
 
 def _each(flags: Sequence[Tensor]) -> list[bool]:
-    """Boolean scalars of one device, read at once."""
+    """Read boolean scalars of one device at once."""
     return torch.stack(list(flags)).tolist() if flags else []

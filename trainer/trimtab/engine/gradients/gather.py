@@ -13,7 +13,7 @@ from trimtab.kernels import ChunkedTensor, FlatGrad
 
 
 class Gradients:
-    """Those of one step: which have been gathered, and where they lie."""
+    """The gradients of one step: which have been gathered, and where they lie."""
 
     def __init__(
         self, flat_buffers: FlatBuffers, participation: ParameterUsage, loss_scale: Callable[[], float | None]
@@ -25,23 +25,23 @@ class Gradients:
     def restart(self) -> None:
         """Begin a step."""
         self.scale: float | None = None
-        """What the loss of this step was multiplied by."""
+        """Loss scale of this step; None without one."""
         self.has_begun = False
         self._gathered = [False] * len(self._flat_buffers.parameters)
         self._aliased: dict[int, Tensor] = {}
 
     def begin(self) -> None:
-        """The step's first gradient has come, or its end without any."""
+        """Take note of the loss scale, when the step's first gradient has come, or its end without any."""
         if not self.has_begun:
             self.has_begun = True
             self.scale = self._loss_scale()
 
     def is_gathered(self, index: int) -> bool:
-        """Whether tensor ``index`` has been gathered in this step."""
+        """Return whether tensor ``index`` has been gathered in this step."""
         return self._gathered[index]
 
     def check_not_gathered(self, index: int) -> None:
-        """Raise `UserError` where it has been: a gradient comes once a step."""
+        """Raise `UserError` if tensor ``index`` has been gathered in this step: a gradient comes once a step."""
         if self._gathered[index]:
             raise UserError(
                 "had its gradient sent already in a backward pass that has not ended: a pass before ended with an"
@@ -54,7 +54,7 @@ class Gradients:
     def gather(self, index: int, *, can_alias: bool) -> None:
         """Bring tensor ``index``'s gradient into the flat buffers, without the loss scale.
 
-        Where it may be lent it stays where autograd left it, to be read there, if a copy would cost.
+        With ``can_alias`` it stays where autograd left it, to be read there, if a copy would cost.
         """
         flat_buffers, parameter = self._flat_buffers, self._flat_buffers.parameters[index]
         if parameter.grad is not None:
@@ -69,7 +69,7 @@ class Gradients:
         self._gathered[index] = True
 
     def of(self, span: BufferRange) -> FlatGrad:
-        """A buffer's gradient: the flat buffers', but for the tensors that autograd lends."""
+        """Return a buffer's gradient, float32 [n]: the flat buffers', but for the tensors that are aliased."""
         pieces: list[Tensor] = []
         copied_from = span.start
         for index in range(span.first, span.last):

@@ -1,5 +1,6 @@
-"""Momentum correction: what is sent, and held back, is the velocity that momentum makes of the gradient (Lin et al.,
-Deep Gradient Compression, ICLR 2018, section 3.2, equations 5 to 7).
+"""Momentum correction: the velocity that momentum makes of the gradient is sent, and held back, in its place.
+
+Lin et al., Deep Gradient Compression, ICLR 2018, section 3.2, equations 5 to 7.
 
 On every rank ``u = momentum * u + gradient`` takes the gradient's place, so the residual is the paper's v, what has
 been held back of u, and conservation holds for it. Where the residual is cleared, u is as well (momentum factor
@@ -28,9 +29,17 @@ class MomentumCorrection:
         self._proposed = torch.zeros_like(flat_buffers.grad)
 
     def corrected(self, span: BufferRange, grad: FlatGrad, momentum: float) -> Tensor:
-        """U of one buffer with this step's ``grad`` (float32 [n]) in it: float32 [n], to be read until the commit.
+        """Return the velocity u of one buffer, with this step's gradient in it; to be read until the commit.
 
         A frozen tensor's u is 0, for nothing may move it.
+
+        Args:
+            span: The buffer.
+            grad: The buffer's gradient, float32 [n].
+            momentum: The factor of the velocity before.
+
+        Returns:
+            float32 [n].
         """
         kept, proposed = self._kept[span.start : span.stop], self._proposed[span.start : span.stop]
         spans = [(0, grad.numel(), grad)] if isinstance(grad, Tensor) else grad.spans()
@@ -54,15 +63,15 @@ class MomentumCorrection:
             self._kept[one.start : one.stop] = self._proposed[one.start : one.stop]
 
     def state(self) -> Tensor:
-        """float32 [n]: u as it was committed."""
+        """Return u as it was committed, float32 [n]."""
         return self._kept
 
     def load(self, state: Tensor) -> None:
-        """Inverse of `state`."""
+        """Load what `state` returned."""
         self._kept.copy_(state)
 
     def add(self, state: Tensor, scale: float) -> None:
-        """Go on from another rank's `state`, too, ``scale`` times what it was."""
+        """Add another rank's `state`, times ``scale``."""
         self._kept.add_(state.to(self._kept.device), alpha=scale)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def norms_of(tensors: list[Tensor]) -> tuple[Tensor, ...] | list[Tensor]:
-    """Euclidean, of each tensor, as a float32 scalar where it lies."""
+    """Return the Euclidean norm of each tensor, as a float32 scalar on the tensor's device."""
     if all(each.layout == torch.strided and each.dtype == torch.float32 for each in tensors):
         return torch._foreach_norm(tensors)
     # Of what is sparse torch adds values in no other type than theirs.

@@ -21,7 +21,7 @@ HAS_GRADIENT, UNUSED, FROZEN = 0, 1, 2
 
 
 class ParameterUsage:
-    """What the ranks told each other last, and what is so on this rank now."""
+    """The parameters' usage: as ranks told each other last, and as it is on this rank now."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -31,27 +31,28 @@ class ParameterUsage:
         """Parameters, by index, that no rank had a gradient of."""
 
     def note(self, index: int, part: int) -> None:
-        """One parameter's part in the present step."""
+        """Note one parameter's part in the present step."""
         self._here[index] = part
 
     @property
     def changed(self) -> bool:
-        """Whether this rank must tell the others."""
+        """True if this rank must tell the others."""
         return self._told != self._here
 
     def state_dict(self) -> dict[str, list[int]]:
-        """As plain numbers; the same `unused` on every rank."""
+        """Return the state in plain numbers; `unused` is the same on every rank."""
         return {"here": list(self._here), "told": list(self._told), "unused": list(self.unused)}
 
     def load_state_dict(self, state: dict[str, list[int]]) -> None:
-        """Inverse of `state_dict`."""
+        """Load what `state_dict` returned."""
         self._here, self._told = bytearray(state["here"]), bytes(state["told"])
         self.unused = tuple(state["unused"])
 
     def agree(self, group: Group) -> None:
-        """Tell all ranks, and hear of theirs; every rank calls it together.
+        """Tell all ranks of this rank's parameters, and find the unused ones; every rank calls it together.
 
-        Raises `UserError` where a parameter is frozen on some ranks only.
+        Raises:
+            UserError: A parameter is frozen on some ranks only.
         """
         self._told = bytes(self._here)
         message = torch.frombuffer(bytearray(self._told), dtype=torch.uint8).to(group.transport.device)

@@ -23,9 +23,9 @@ class ModuleHook:
         self._call = torch.compiler.disable(call) if "torch._dynamo" in sys.modules else call
 
     def __call__(self, *args: Any) -> None:
-        """As torch calls hooks; they leave inputs and outputs as they are."""
+        """Call what the hook was made of, as torch calls hooks; inputs and outputs stay as they are."""
         self._call(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The ``__exit__`` of a null context takes any arguments, returns None, and is read back without trimtab."""
+        """Reduce to the ``__exit__`` of a null context: it takes any arguments, returns None, and needs no trimtab."""
         return getattr, (nullcontext(), "__exit__")

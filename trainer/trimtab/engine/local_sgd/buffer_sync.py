@@ -27,8 +27,13 @@ def average_buffers(model: nn.Module, group: Group, beside: Sequence[float] = ()
     rank's own. One that holds a number that is not finite, on some ranks, is the mean over the others; on all, it stays
     as it is. What is alike on all ranks keeps its bits.
 
-    Returns the numbers that each rank has sent along, ``beside`` its buffers: as many on all ranks. Without any of
-    either nothing is sent.
+    Args:
+        model: The model.
+        group: The ranks; all call it together.
+        beside: Numbers to send along, as many on all ranks.
+
+    Returns:
+        The numbers of each rank, in rank order. Without numbers and float buffers it is empty, and nothing is sent.
     """
     own = _by_kind(model)
     if not own and not beside:
@@ -45,7 +50,7 @@ def average_buffers(model: nn.Module, group: Group, beside: Sequence[float] = ()
 
 
 def _by_kind(model: nn.Module) -> dict[int, Tensor]:
-    """The float buffers, by a digest (64 bits) of name, shape and type; all of one type follow each other."""
+    """Return the float buffers by a digest (64 bits) of name, shape and type; all of one type follow each other."""
     found = [(str(each.dtype), name, each) for name, each in persistent_buffers(model) if each.is_floating_point()]
     in_order = sorted(found, key=lambda named: named[:2])
     return {_digest(f"{name} {list(each.shape)} {dtype}"): each for dtype, name, each in in_order}
@@ -56,7 +61,7 @@ def _digest(text: str) -> int:
 
 
 def _message(own: dict[int, Tensor], beside: Sequence[float], device: torch.device) -> Tensor:
-    """uint8 [m]: how many numbers and buffers, int64; the numbers, float64; then the buffers.
+    """Return a message, uint8 [m]: how many numbers and buffers, int64; the numbers, float64; then the buffers.
 
     Of these their kinds first, and their sizes in bytes, int64 each; then what they hold.
     """
@@ -68,7 +73,7 @@ def _message(own: dict[int, Tensor], beside: Sequence[float], device: torch.devi
 
 
 def _read(message: Tensor) -> tuple[tuple[float, ...], dict[int, Tensor]]:
-    """What a rank's `_message` holds: its numbers, and by kind its buffers, uint8 each."""
+    """Read what a rank's `_message` holds: its numbers, and by kind its buffers, uint8 each."""
     num_beside, num_buffers = message[:16].clone().view(torch.int64).tolist()
     start = 8 * (2 + num_beside + 2 * num_buffers)
     head = message[16:start].clone().view(torch.int64)
@@ -78,13 +83,22 @@ def _read(message: Tensor) -> tuple[tuple[float, ...], dict[int, Tensor]]:
 
 
 def _values(parts: Sequence[Tensor], buffers: Sequence[Tensor]) -> Tensor:
-    """float64 [n]: what a rank's ``parts`` say of ``buffers``, which are in the same order."""
+    """Return what a rank's ``parts`` hold, float64 [n]; they are of ``buffers``, in the same order."""
     runs = groupby(zip(parts, buffers, strict=True), key=lambda pair: pair[1].dtype)
     return torch.cat([torch.cat([part for part, _ in run]).view(dtype).double() for dtype, run in runs])
 
 
 def _mean_of_finite(values: Tensor, sizes: list[int], rank: int) -> Tensor:
-    """float64 [n] of the ranks' ``values``, float64 [N, n], in which buffers of such ``sizes`` follow each other."""
+    """Return the mean of each buffer over the ranks on which it is finite.
+
+    Args:
+        values: The ranks' values, float64 [N, n], in which the buffers follow each other.
+        sizes: Elements of each buffer.
+        rank: This rank, whose values stay where no rank's are finite or all ranks' are alike.
+
+    Returns:
+        float64 [n].
+    """
     owner = torch.repeat_interleave(torch.tensor(sizes, dtype=torch.int64)).to(values.device)
     spoiled = torch.zeros(len(values), len(sizes), dtype=values.dtype, device=values.device)
     spoiled.index_add_(1, owner, (~torch.isfinite(values)).to(values.dtype))

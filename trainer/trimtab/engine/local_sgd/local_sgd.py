@@ -25,10 +25,10 @@ class LocalSgd:
     """The rounds of one plan."""
 
     def __init__(self, flat_buffers: FlatBuffers, num_steps: int) -> None:
-        """The present weights, alike on all ranks, are the first anchor. ``num_steps`` is H, steps of a round."""
+        """Take the present weights, alike on all ranks, for the first anchor; ``num_steps`` is H, steps of a round."""
         self._flat_buffers = flat_buffers
         self.num_steps = num_steps
-        """Of a round: H."""
+        """Steps of a round: H."""
         self.num_taken = 0
         """Steps of the present round."""
         self._learning: set[int] = set()
@@ -39,12 +39,12 @@ class LocalSgd:
 
     @property
     def anchor(self) -> Tensor:
-        """float32 [n]: where the round began, the same on every rank."""
+        """Weights at which the round began, float32 [n]: the same on every rank."""
         return self._anchor
 
     @property
     def is_round_over(self) -> bool:
-        """Whether the next thing is the exchange."""
+        """True if the round's exchange comes next."""
         return self.num_taken >= self.num_steps
 
     @torch.no_grad()
@@ -54,11 +54,11 @@ class LocalSgd:
         torch._foreach_copy_(self._anchors, list[Tensor](self._flat_buffers.parameters))
 
     def last(self, num_steps: int) -> None:
-        """Have this round and the next ones last so many steps."""
+        """Make this round and the next ones ``num_steps`` steps long."""
         self.num_steps = num_steps
 
     def count_step(self) -> None:
-        """A step of the round has been taken."""
+        """Count a step of the round."""
         if self.num_taken == 0:
             self._note_learning()
         self.num_taken += 1
@@ -68,26 +68,26 @@ class LocalSgd:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether an update has been made that the anchor does not have yet."""
+        """True if an update has been made that the anchor does not have yet."""
         return self.num_taken > 0
 
     def state_dict(self) -> dict[str, Any]:
-        """What is under way between two rounds."""
+        """Return what is under way between two rounds."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`, where a round begins."""
+        """Load what `state_dict` returned, where a round begins."""
 
     @torch.no_grad()
     def resume(self, anchor: Tensor, num_taken: int) -> None:
-        """Be in a round that began at ``anchor`` (float32 [n]), after so many steps of it."""
+        """Go on in a round that began at ``anchor`` (float32 [n]), after ``num_taken`` of its steps."""
         self._anchor.copy_(anchor)
         self.num_taken = num_taken
         self._note_learning()
 
     @contextlib.contextmanager
     def at_anchor(self) -> Iterator[None]:
-        """Inside, the weights are the anchor's; afterwards this rank's own again, to the last bit."""
+        """Give the model, inside, the anchor's weights; afterwards this rank's own again, to the last bit."""
         own = [parameter.detach().clone() for parameter in self._flat_buffers.parameters]
         with torch.no_grad():
             torch._foreach_copy_(list[Tensor](self._flat_buffers.parameters), self._anchors)
@@ -98,7 +98,7 @@ class LocalSgd:
                 torch._foreach_copy_(list[Tensor](self._flat_buffers.parameters), own)
 
     def non_finite_gradients(self) -> tuple[str, ...]:
-        """Names of the parameters whose own gradient is not finite: then this rank leaves the step out."""
+        """Return the names of parameters whose own gradient is not finite: then this rank leaves the step out."""
         names, parameters = self._flat_buffers.names, self._flat_buffers.parameters
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if not grads or bool(torch.isfinite(torch.stack(norms_of(grads))).all()):  # a GPU is waited for once
@@ -110,7 +110,7 @@ class LocalSgd:
         )
 
     def began_at(self) -> list[Tensor]:
-        """By parameter: where this rank's own round began."""
+        """Return, by parameter, the weights at which this rank's own round began."""
         return self._anchors
 
     @torch.no_grad()
@@ -142,7 +142,7 @@ class LocalSgd:
 
     @torch.no_grad()
     def rollback(self) -> None:
-        """Back to the anchor, where the next round begins: an update was not finite."""
+        """Go back to the anchor, where the next round begins: an update was not finite."""
         for anchor, parameter in zip(self._anchors, self._flat_buffers.parameters, strict=True):
             parameter.copy_(anchor)
         self.num_taken = 0

@@ -23,7 +23,7 @@ from trimtab.transport.primitives import ring_all_reduce
 
 @torch.no_grad()
 def to_updates(flat_buffers: FlatBuffers, buckets: Buckets, stepper: OptimizerStepper) -> None:
-    """Leave source *gradient*: what this rank holds back becomes the update that one step of its optimizer makes of it.
+    """Leave source *gradient*: what this rank holds back becomes the update that one optimizer step makes of it.
 
     The weights stay where they are, alike on all ranks.
     """
@@ -64,7 +64,7 @@ def to_gradients(
 
 
 def _mean_of_held_back(flat_buffers: FlatBuffers, buckets: Buckets, group: Group) -> Tensor:
-    """float32 [n]: residuals and what a delaying schedule let wait, averaged over ranks; afterwards nothing is held."""
+    """Return residuals and what a delaying schedule let wait, averaged over ranks, float32 [n]; then hold nothing."""
     total = _held_back(flat_buffers, buckets)
     group.submit(lambda: ring_all_reduce(group.transport, [total])).result()
     total /= group.size
@@ -74,7 +74,7 @@ def _mean_of_held_back(flat_buffers: FlatBuffers, buckets: Buckets, group: Group
 
 
 def _held_back(flat_buffers: FlatBuffers, buckets: Buckets) -> Tensor:
-    """float32 [n]: this rank's residual and what a delaying schedule let wait.
+    """Return this rank's residual and what a delaying schedule let wait, float32 [n].
 
     What waits and is not finite is lost, as where it is sent.
     """
@@ -87,7 +87,7 @@ def _held_back(flat_buffers: FlatBuffers, buckets: Buckets) -> Tensor:
 
 
 def _add_arrived(total: Tensor, buckets: Buckets) -> None:
-    """Add what has arrived and was not handed out yet: means over ranks, alike on all of them."""
+    """Add to ``total`` (float32 [n]) what has arrived and no update has taken: means over ranks, alike on all ranks."""
     for bucket in buckets:
         for held in bucket.arrived:
             total[bucket.span.start : bucket.span.stop] += held.values

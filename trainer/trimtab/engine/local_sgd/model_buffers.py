@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 def persistent_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The buffers that are part of the model's state, each once, by name."""
+    """Yield the buffers that are part of the model's state, each once, by name."""
     seen = set[int]()
     for prefix, module in model.named_modules():
         for name, each in module.named_buffers(prefix, recurse=False):

@@ -26,14 +26,14 @@ from trimtab.transport.primitives import ring_all_reduce
 
 #: How many steps a parameter has taken, by the name that torch's optimizers and most others give it.
 _COUNT = "step"
-#: What a group holds beside numbers of the optimizer's own.
+#: Keys of a group that hold no numbers of the optimizer's own.
 _MEMBERS = ("params", "param_names")
 _REMEDY = "forbid local steps (communication.localSteps: {max: 0})"
 
 
 @dataclass(frozen=True)
 class _Told:
-    """What a rank tells of one optimizer."""
+    """A rank's description of one optimizer."""
 
     kinds: list[str]
     groups: str
@@ -43,7 +43,7 @@ class _Told:
 
 
 _TOLD: Read[list[_Told]] = json_of(list[_Told])
-#: What holds something, and by which key.
+#: A dictionary, and a key of it.
 _Place = tuple[dict[Any, Any], Any]
 
 
@@ -51,13 +51,20 @@ _Place = tuple[dict[Any, Any], Any]
 def share_state(
     names: Sequence[str], parameters: Sequence[Tensor], optimizers: Sequence[torch.optim.Optimizer], group: Group
 ) -> None:
-    """Make the optimizers' state of ``parameters``, whose ``names`` are told in errors, the same on every rank.
+    """Make the optimizers' state of ``parameters`` the same on every rank.
 
     A parameter's state of float tensors, and of the steps that it has taken, is the mean over ranks, the same bits on
     each; one that holds anything else is rank 0's, and so are numbers and tensors of the groups. A parameter that not
     every rank has the same moments of, or any state (some never had a gradient of it), begins anew.
 
-    Raises `UserError` on every rank where what is to be rank 0's has another structure on some rank.
+    Args:
+        names: The parameters' names, for errors.
+        parameters: The parameters that ranks exchange.
+        optimizers: Every optimizer, in the same order on all ranks.
+        group: The ranks; all call it together.
+
+    Raises:
+        UserError: What is to be rank 0's has another structure on some rank; raised on every rank.
     """
     kept = [_Kept(each, names, parameters) for each in optimizers]
     own = [asdict(_Told(each.kinds, each.groups, each.mistake)) for each in kept]
@@ -80,7 +87,11 @@ def share_state(
 
 
 def _told_of(kept: Sequence[_Kept], text: bytes) -> list[_Told]:
-    """What a rank tells of its optimizers; raises ValueError where it is not of as many as are ``kept`` here."""
+    """Read what a rank tells of its optimizers.
+
+    Raises:
+        ValueError: It tells of more or fewer optimizers or parameters than are ``kept`` here.
+    """
     everything = _TOLD(text)
     for told, own in zip(everything, kept, strict=True):
         if len(told.kinds) != len(own.kinds):
@@ -91,12 +102,12 @@ def _told_of(kept: Sequence[_Kept], text: bytes) -> list[_Told]:
 def why_not_common(
     names: Sequence[str], parameters: Sequence[Tensor], optimizers: Sequence[torch.optim.Optimizer]
 ) -> str | None:
-    """Why `share_state` would refuse what this rank's optimizers keep now, as another rank's would alike; or None."""
+    """Return why `share_state` would refuse what this rank's optimizers keep, were other ranks' alike; or None."""
     return next((each.mistake for each in (_Kept(one, names, parameters) for one in optimizers) if each.mistake), None)
 
 
 class _Kept:
-    """What one optimizer keeps on this rank."""
+    """State that one optimizer keeps on this rank."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, names: Sequence[str], parameters: Sequence[Tensor]) -> None:
         self._name, self._state = type(optimizer).__name__, optimizer.state
@@ -128,7 +139,7 @@ class _Kept:
             return "whole"
 
     def check(self, told: Sequence[_Told]) -> None:
-        """Raise `UserError` where some rank, of those that have ``told`` of theirs, cannot take over rank 0's."""
+        """Raise `UserError` if a rank cannot take over rank 0's state; ``told`` is what each rank tells of its own."""
         for rank, its in enumerate(told):
             if its.mistake is not None:
                 raise UserError(f"of rank {rank}: {its.mistake}; {_REMEDY}", field="optimizer state")
@@ -153,17 +164,17 @@ class _Kept:
                 self.kinds[index] = ""
 
     def averaged(self) -> list[_Place]:
-        """Where there is what has a mean: a parameter's state, and a key of it."""
+        """Return where state that has a mean lies: a parameter's state, and a key of it."""
         states = [self._state[parameter] for parameter in self._of_kind("mean").values()]
         return [(held, key) for held in states for key in sorted(held, key=str) if held[key] is not None]
 
     def numbers(self) -> dict[str, list[float]]:
-        """What this rank has where all take over rank 0's: by the parameter's index, and of the groups."""
+        """Return this rank's numbers of all that rank 0 decides: by the parameter's index, and of the groups."""
         own = {str(index): numbers_of(self._state[each]) for index, each in self._of_kind("whole").items()}
         return own | {"groups": [number for held, key in self._shared for number in numbers_of(held[key])]}
 
     def take(self, numbers: Mapping[str, list[float]]) -> list[Tensor]:
-        """Take over rank 0's ``numbers``; returns the tensors in which its own are still to come."""
+        """Take over rank 0's ``numbers``; return the tensors in which rank 0's are still to come."""
         whole = self._of_kind("whole")
         for index, parameter in whole.items():
             with_numbers(self._state[parameter], iter(numbers[str(index)]))
@@ -178,7 +189,7 @@ class _Kept:
 
 
 def _is_averaged(key: Any, value: Any) -> bool:
-    """Whether it has a mean: a float tensor, but not one that stands for codes; or the count of a parameter's steps."""
+    """Return whether state has a mean: a float tensor that does not stand for codes, or a parameter's step count."""
     if isinstance(value, Tensor):
         is_moment = value.is_floating_point() and value.element_size() > 1
         return (is_moment or (key == _COUNT and value.numel() == 1)) and not is_traceable_wrapper_subclass(value)
@@ -202,14 +213,14 @@ def _average(places: Sequence[_Place], group: Group) -> None:
 
 
 def _tensor_of(value: Tensor | float) -> Tensor:
-    """A count that is no tensor may be a float or an int; float64 holds either exactly."""
+    """Return a step count as a tensor; a float becomes float64 and an int int64, which hold it exactly."""
     if isinstance(value, Tensor):
         return value
     return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
 
 
 def _form_of(value: Any, name: str) -> str | None:
-    """Of an entry of a group; None where it is nothing that ranks could take over, as a function is."""
+    """Return the form of a group's entry; None if ranks cannot take it over, such as a function."""
     try:
         return layout(value, name)
     except UserError:

@@ -32,7 +32,7 @@ class OverlappedLocalSgd(LocalSgd):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether an update has been made that the anchor does not have yet."""
+        """True if an update has been made that the anchor does not have yet."""
         return self.num_taken > 0 or self._has_pending
 
     @torch.no_grad()
@@ -47,14 +47,14 @@ class OverlappedLocalSgd(LocalSgd):
             start.copy_(parameter)
 
     def state_dict(self) -> dict[str, Any]:
-        """What is under way between two rounds; nothing where nothing is."""
+        """Return what is under way between two rounds; empty if nothing is."""
         if not self._has_pending:
             return {}
         return {"anchor": self._anchor, "starts": self._starts}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`, where a round begins."""
+        """Load what `state_dict` returned, where a round begins."""
         if not state:
             return
         self._anchor.copy_(state["anchor"])
@@ -64,7 +64,7 @@ class OverlappedLocalSgd(LocalSgd):
 
     @torch.no_grad()
     def resume(self, anchor: Tensor, num_taken: int) -> None:
-        """Be in a round that began at ``anchor``: nothing was under way, for that was brought in before."""
+        """Go on in a round that began at ``anchor``: nothing was under way, for that was brought in before."""
         super().resume(anchor, num_taken)
         self._has_pending = False
         for start, view in zip(self._starts, self._anchors, strict=True):
@@ -88,6 +88,6 @@ class OverlappedLocalSgd(LocalSgd):
 
     @torch.no_grad()
     def rollback(self) -> None:
-        """Back to the anchor: an update was not finite, and that of this round, made on top of it, goes with it."""
+        """Go back to the anchor: an update was not finite, and this round's, made on top of it, goes with it."""
         super().rollback()
         self._begin_at_weights()

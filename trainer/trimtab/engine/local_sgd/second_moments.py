@@ -27,7 +27,7 @@ _LEAST_MEMORY = 0.5
 
 
 class SecondMoments:
-    """Of the optimizers of one rank; those that keep no first and second moment as torch's Adam does are left alone."""
+    """Second moments of one rank's optimizers; optimizers without Adam's first and second moment are left alone."""
 
     def __init__(
         self, optimizers: Sequence[torch.optim.Optimizer], num_ranks: int, is_local: Callable[[], bool]
@@ -37,7 +37,7 @@ class SecondMoments:
         self._before: dict[Tensor, Tensor] = {}
         """By parameter: its second moment before the step under way."""
         self._room: dict[Tensor, Tensor] = {}
-        """Where these lie, from step to step: fresh memory costs a CPU more than a pass over it."""
+        """Memory of these, from step to step: fresh memory costs a CPU more than a pass over it."""
         self._handles = [each.register_step_pre_hook(self._before_step) for each in optimizers]
         self._handles += [each.register_step_post_hook(self._after_step) for each in optimizers]
 
@@ -86,7 +86,7 @@ class SecondMoments:
 
 
 def keeps_adams_moments(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether it is known before its first step that a local step's second moments will be cut, of all parameters."""
+    """Return whether second moments of all parameters will be cut, as known before the first local step."""
     adams = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam)
     return isinstance(optimizer, adams) and all(_memory(each) >= _LEAST_MEMORY for each in optimizer.param_groups)
 
@@ -94,9 +94,13 @@ def keeps_adams_moments(optimizer: torch.optim.Optimizer) -> bool:
 def as_of_mean_gradients(
     states: Sequence[dict[str, Any]], before: tuple[Tensor, ...], betas: tuple[float, float], num_ranks: int
 ) -> None:
-    """Cut what one local step has added to second moments, which were ``before``, overwritten here.
+    """Cut what one local step has added to second moments.
 
-    ``states`` are Adam's, by tensor.
+    Args:
+        states: Adam's states, by tensor.
+        before: The second moments before the step, by tensor; overwritten.
+        betas: Adam's.
+        num_ranks: N.
     """
     squares, means = [state[_SQUARE] for state in states], [state[_MEAN] for state in states]
     sums = _subtracted(before, squares, 1 / betas[1])
@@ -112,7 +116,7 @@ def as_of_mean_gradients(
 
 
 def _steps(states: Sequence[dict[str, Any]], like: Tensor) -> Tensor:
-    """How many each tensor has taken, float32 [m]; infinitely many where that is not known."""
+    """Return how many steps each tensor has taken, float32 [m]; infinitely many where that is not known."""
     steps = [state.get("step", float("inf")) for state in states]
     if all(isinstance(each, Tensor) for each in steps):
         return torch.stack([each.reshape(()).float() for each in steps]).to(like.device)
@@ -120,7 +124,7 @@ def _steps(states: Sequence[dict[str, Any]], like: Tensor) -> Tensor:
 
 
 def _subtracted(before: tuple[Tensor, ...], squares: list[Tensor], scale: float) -> tuple[Tensor, ...] | list[Tensor]:
-    """Subtract the scaled ``squares``, which are no less; returns what that leaves of each tensor, summed, float32.
+    """Subtract the scaled ``squares``, which are no less; return what that leaves of each tensor, summed, float32.
 
     In few launches on a GPU. A CPU sums what its cache still holds, ten times as fast as it takes norms of this order.
     """
@@ -137,7 +141,7 @@ def _has_moments(state: dict[str, Any]) -> bool:
 
 
 def _memory(group: dict[str, Any]) -> float:
-    """Of the first moment; 0 where a group has no two betas that tell."""
+    """Return the decay factor of the first moment; 0 if the group has no two betas that tell."""
     betas = group.get("betas")
     fits = isinstance(betas, (tuple, list)) and len(betas) == 2 and all(0 < float(each) < 1 for each in betas)
     return float(betas[0]) if fits and betas else 0.0

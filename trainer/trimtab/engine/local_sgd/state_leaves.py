@@ -14,14 +14,15 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from trimtab_api.errors import UserError
 
-#: What says how an optimizer works, and is no outcome of its steps.
+#: Types of settings: they say how an optimizer works, and are no outcome of its steps.
 _SETTINGS = (str, bytes, torch.dtype, torch.device, torch.memory_format, type(None))
 
 
 def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """What lies in ``value``: tensors, numbers and settings, by name; of quantized tensors what they are made of.
+    """Yield the tensors, numbers and settings in ``value``, by name; of quantized tensors what they are made of.
 
-    Raises `UserError` where something is neither, nor a dict, list or tuple of such.
+    Raises:
+        UserError: Something is neither, nor a dict, list or tuple of such.
     """
     parts = _parts(value)
     if parts is not None:
@@ -38,22 +39,22 @@ def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def layout(value: Any, name: str) -> str:
-    """What lies in ``value`` and where, whatever its numbers are; raises as `leaves`."""
+    """Return what lies in ``value`` and where, whatever its numbers are; raises as `leaves`."""
     return " ".join(f"{path}:{_kind(leaf)}" for path, leaf in leaves(value, name))
 
 
 def numbers_of(value: Any) -> list[float]:
-    """The numbers that lie in ``value``, as plain JSON."""
+    """Return the numbers in ``value``, as plain JSON."""
     return [_plain(leaf) for _, leaf in leaves(value, "") if isinstance(leaf, Real)]
 
 
 def tensors_of(value: Any) -> list[Tensor]:
-    """The tensors that lie in ``value``."""
+    """Return the tensors in ``value``."""
     return [leaf for _, leaf in leaves(value, "") if isinstance(leaf, Tensor)]
 
 
 def with_numbers(value: Any, numbers: Iterator[float]) -> Any:
-    """``value`` with other numbers, as `numbers_of` has them: changed in place, but for tuples and numbers."""
+    """Return ``value`` with other numbers, as `numbers_of` has them: changed in place, but for tuples and numbers."""
     if isinstance(value, Real):
         new = next(numbers)
         return value if new == _plain(value) else new
@@ -69,7 +70,7 @@ def with_numbers(value: Any, numbers: Iterator[float]) -> Any:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]] | None:
-    """What ``value`` is made of, by name; None where it is a leaf."""
+    """Return what ``value`` is made of, by name; None if it is a leaf."""
     if isinstance(value, dict):
         return [(str(key), value[key]) for key in sorted(value, key=str)]
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Whether ranks could go back from local steps to gradients, by what their optimizers keep: asked before all rounds."""
+"""A check, before all rounds, that optimizers' state lets ranks go back from local steps to gradients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StateWatch:
         self._why_not: str | None = None
 
     def allows_rounds(self) -> bool:
-        """Whether a controller may choose local steps."""
+        """Return whether a controller may choose local steps."""
         if not self._has_looked and any(each.state for each in self._optimizers):
             self._has_looked = True
             self._why_not = why_not_common(self._names, self._parameters, self._optimizers)

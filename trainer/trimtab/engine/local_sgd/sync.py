@@ -38,9 +38,15 @@ class LocalSgdSync(SyncMode):
         plan_ahead: Callable[[], Callable[[], Plan | None]],
         profiler: StepProfiler | None,
     ) -> None:
-        """Updates are exchanged as gradients are, by ``gradient_sync``; ranks agree on ``scale`` where a round ends.
+        """Prepare rounds of local steps; they begin with `enter`.
 
-        ``plan_ahead`` begins to tell all ranks of rank 0's new plan, which its result waits for.
+        Args:
+            model: The model, whose weights a script may load between two rounds.
+            exchanger: The exchange of the present plan.
+            gradient_sync: Exchanges updates as it does gradients.
+            scale: The loss scale, on which ranks agree where a round ends.
+            plan_ahead: Begins to tell all ranks of rank 0's new plan; its result waits for that.
+            profiler: Profiles this rank's steps; None: nobody does.
         """
         self.local: LocalSgd | None = None
         """The round under way, while the plan has local steps."""
@@ -93,7 +99,7 @@ class LocalSgdSync(SyncMode):
         return [self._round.anchor]
 
     def flush(self) -> Outcome | None:
-        """Exchange all that local steps have made and the anchor does not have; None where there is nothing."""
+        """Exchange all that local steps have made and the anchor does not have; return None if there is nothing."""
         outcome = None
         while self.local is not None and self.local.is_under_way:
             before, outcome = outcome, self._exchange(self.local)
@@ -107,14 +113,14 @@ class LocalSgdSync(SyncMode):
         return outcome
 
     def stash(self) -> None:
-        """Before a trial: make ranks' weights alike, without what is under way, until that is loaded again."""
+        """Make ranks' weights alike before a trial, without what is under way, until that is loaded again."""
         if self.local is not None and self._exchanger.plan.overlaps_rounds:
             self.cancel_in_flight()
             self.local.rollback()
             self._exchanger.buckets.clear()
 
     def cancel_in_flight(self) -> None:
-        """Have nothing come of what is under way: its trial has been undone, or the session is over."""
+        """Wait for what is under way, and drop it: its trial has been undone, or the session is over."""
         if self._exchanger.plan.overlaps_rounds:
             self._exchanger.pending_exchanges.wait()
             self._exchanger.schemes.discard()

@@ -27,11 +27,11 @@ class LossScale:
 
     @property
     def is_scaling(self) -> bool:
-        """Whether there is a scaler, which leaves out steps whose gradients are not finite."""
+        """True if there is a scaler, which leaves out steps whose gradients are not finite."""
         return self._scaler is not None
 
     def get(self) -> float | None:
-        """What the loss, and so every gradient, is multiplied by; None without a scaler."""
+        """Return what the loss, and so every gradient, is multiplied by; None without a scaler."""
         return None if self._scaler is None else float(self._scaler.get_scale())
 
     def unscale(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
@@ -51,7 +51,7 @@ class LossScale:
             self._scaler.update()
 
     def skip_step(self) -> None:
-        """No optimizer steps on the present gradients: forget whether they were unscaled, and keep the scale."""
+        """Keep the scale, and forget whether gradients were unscaled: no optimizer steps on them."""
         if self._scaler is not None:
             self._scaler.update(self._scaler.get_scale())
 
@@ -77,7 +77,7 @@ class LossScale:
 
     @contextlib.contextmanager
     def before_update(self) -> Iterator[None]:
-        """Within it the scaler has stepped, or left the step out, and is still to update its scale.
+        """Say that, inside, the scaler has stepped, or left the step out, and has yet to update its scale.
 
         What ranks agree on there shows once it has: a script that compares the scale before and after, and leaves out
         its scheduler's step where it fell, then sees what another rank's steps of the round have made of it.
@@ -89,7 +89,7 @@ class LossScale:
             self._has_update_to_come = False
 
     def own(self) -> tuple[float, ...]:
-        """This rank's scale, and the steps since it changed, as the update to come leaves them; () without a scaler."""
+        """Return the scale, and the steps since it changed, as the update to come leaves them; () without a scaler."""
         if self._scaler is None:
             return ()
         state = self._scaler.state_dict()
@@ -106,7 +106,8 @@ class LossScale:
     def agree(self, everyones: Sequence[tuple[float, ...]]) -> None:
         """Go on from the smallest scale of all ranks, and the fewest steps since one of these changed.
 
-        ``everyones``: what each rank's `own` returned, the same on every rank.
+        Args:
+            everyones: What each rank's `own` returned, the same on every rank.
         """
         if self._scaler is None:
             return
@@ -122,11 +123,11 @@ class LossScale:
         self._scaler.load_state_dict({**self._scaler.state_dict(), "scale": scale, "_growth_tracker": num_steps})
 
     def state_dict(self) -> dict[str, Any]:
-        """The scaler's state."""
+        """Return the scaler's state; empty without a scaler."""
         return {} if self._scaler is None else self._scaler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`."""
+        """Load what `state_dict` returned."""
         if self._scaler is not None:
             self._scaler.load_state_dict(state)
 
@@ -141,7 +142,7 @@ class ReadScale(LossScale):
         """Leave it to the script."""
 
     def watch(self, before_update: Callable[[], None]) -> None:
-        """Nothing depends on when the scale changes: each exchange reads it anew."""
+        """Do nothing: each exchange reads the scale anew."""
 
     def release(self) -> None:
-        """Nothing was taken."""
+        """Do nothing: nothing was taken."""

@@ -18,7 +18,7 @@ class ManualOptimizer(torch.optim.Optimizer):
     def __init__(self, parameters: Iterable[Parameter], known: torch.optim.Optimizer | None = None) -> None:
         super().__init__(parameters, {})
         self.known = known
-        """What the script steps by, where that is known: what compression costs depends on it."""
+        """The script's own optimizer, where it is known: what compression costs depends on it."""
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Leave the weights as they are."""

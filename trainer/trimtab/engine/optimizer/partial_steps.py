@@ -45,7 +45,7 @@ class PartialSteps:
 
 
 def partial_step_unsupported_reason(optimizers: Sequence[torch.optim.Optimizer]) -> str:
-    """Why a step of these has to wait for all gradients, to be shown; empty where some parameters may follow later.
+    """Return why a step of these has to wait for all gradients, for people; empty if some parameters may follow later.
 
     Exactly torch's classes: what a class that derives from one of them does in its step, nobody knows.
     """
@@ -63,7 +63,7 @@ def partial_step_unsupported_reason(optimizers: Sequence[torch.optim.Optimizer])
 
 
 def _has_another_step(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the instance has a ``step`` of its own, other than the one by which torch's schedulers see its calls."""
+    """Return whether the instance has a ``step`` of its own, other than the one that torch's schedulers put there."""
     own = vars(optimizer).get("step")
     if own is None or hasattr(own, "_wrapped_by_lr_sched"):
         return False
@@ -80,7 +80,7 @@ def _hooks_of(optimizer: torch.optim.Optimizer) -> list[Any]:
 
 
 def _is_of_the_script(hook: Any) -> bool:
-    """Whether it is neither the session's nor one by which torch's profilers look at steps."""
+    """Return whether a hook is neither the session's nor one by which torch's profilers look at steps."""
     return not str(getattr(hook, "__module__", "")).startswith(
         ("trimtab.", "torch.profiler", "torch.distributed._tools")
     )

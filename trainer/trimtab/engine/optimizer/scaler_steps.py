@@ -1,4 +1,4 @@
-"""Whether a GradScaler takes the optimizer's step that is under way, for sessions that were handed none.
+"""Tells sessions without a GradScaler whether one takes the optimizer's step that is under way.
 
 An optimizer's hooks are not told who calls. So `GradScaler.step` itself says when it begins and ends.
 """
@@ -29,7 +29,7 @@ def watch_scalers() -> None:
 
 
 def is_scaler_stepping() -> bool:
-    """Whether, on this thread, a scaler that scales is within its ``step``."""
+    """Return whether, on this thread, a scaler that scales is within its ``step``."""
     return _present.is_scaler_stepping
 
 

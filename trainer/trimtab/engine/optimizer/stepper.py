@@ -21,7 +21,11 @@ from trimtab.engine.phase_timer import PhaseTimer
 def as_list(
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
 ) -> list[torch.optim.Optimizer]:
-    """The optimizers as a list; a wrapper that takes no hooks, such as accelerate's, is replaced by what it wraps."""
+    """Return the optimizers as a list; a wrapper that takes no hooks, such as accelerate's, becomes what it wraps.
+
+    Raises:
+        UserError: Something is no optimizer, and wraps none.
+    """
     return [_that_takes_hooks(each) for each in (optimizer if isinstance(optimizer, Sequence) else [optimizer])]
 
 
@@ -51,18 +55,23 @@ class OptimizerStepper:
         *,
         alternating_optimizers: bool = False,
     ) -> None:
-        """``before_own`` and ``after_own`` are called around each step that the script takes by itself.
+        """Watch the optimizers' steps, and their scaler's updates.
 
-        The former is told the optimizer that steps first, and with ``alternating_optimizers`` alone.
-        ``left_out`` is called before the script's GradScaler updates its scale: the scaler may have skipped the step.
+        Args:
+            optimizers: Whose steps are the session's.
+            scale: Their GradScaler's, or none.
+            before_own: Called before each step that the script takes by itself, with the optimizer that steps first.
+            after_own: Called after each such step.
+            left_out: Called before the script's GradScaler updates its scale: the scaler may have skipped the step.
+            alternating_optimizers: Each optimizer's step is one of the session's.
         """
         self._optimizers, self._scale = tuple(optimizers), scale
         self._before_own, self._after_own, self._on_step_skipped = before_own, after_own, left_out
         self.alternating_optimizers = alternating_optimizers
         self.phases = PhaseTimer()
-        """Of the steps that go through the gate."""
+        """Timer of the steps that these optimizers take."""
         self._phase_around = self.phases.phase
-        """What goes on around the optimizer's step that is under way."""
+        """Phase around the optimizer's step that is under way."""
         self._num_a_step = 1 if alternating_optimizers else len(self._optimizers)
         self._is_stepping = False
         self._have_stepped: list[torch.optim.Optimizer] = []
@@ -95,7 +104,7 @@ class OptimizerStepper:
             self._is_stepping = False
 
     def skip_step(self) -> None:
-        """No optimizer is to step: the next step's gradients have their scale anew."""
+        """Skip the step: the next step's gradients have their scale anew."""
         self._is_stepping = True
         try:
             self._scale.skip_step()
@@ -113,7 +122,7 @@ class OptimizerStepper:
             self._is_stepping = False
 
     def check_all_have_stepped(self) -> None:
-        """Raise `UserError` where the script has stepped some of the optimizers, and not the others.
+        """Raise `UserError` if the script has stepped some of the optimizers, and not the others.
 
         Called where a backward pass begins, when no step is under way: one that raised has ended as well.
         """
@@ -130,7 +139,7 @@ class OptimizerStepper:
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """As torch calls it: what it returns replaces the arguments of ``step``, the optimizer first."""
+        """Begin a step, as torch calls this hook; return what replaces the arguments of ``step``, or None."""
         if self._depth.get(id(optimizer), 0) and _has_several_steps(optimizer):
             self._depth[id(optimizer)] += 1
             return None
@@ -191,7 +200,7 @@ class OptimizerStepper:
 
 @contextlib.contextmanager
 def _without_scaler_s_word(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Hides what a GradScaler has told a fused optimizer of the gradients of its own step, which is under way."""
+    """Hide what a GradScaler has told a fused optimizer of the gradients of its own step, which is under way."""
     held = {name: value for name, value in vars(optimizer).items() if name in ("grad_scale", "found_inf")}
     for name in held:
         delattr(optimizer, name)
@@ -208,10 +217,13 @@ def _is_in(optimizer: torch.optim.Optimizer, some: Sequence[torch.optim.Optimize
 def _with_closure_evaluated(
     optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """The arguments of a step, with what a closure among them returned in its place; None where there is none.
+    """Return a step's arguments with what a closure among them returned in its place; None without a closure.
 
     torch's own optimizers (but LBFGS, which `attach` refuses) evaluate it once, before all else. Others may do so in
-    the midst of their step, as SAM does, where its backward pass would be exchanged a second time: `UserError`.
+    the midst of their step, as SAM does, where its backward pass would be exchanged a second time.
+
+    Raises:
+        UserError: The optimizer is not one of torch's own, and got a closure.
     """
     if not any(callable(each) for each in (*args, *kwargs.values())):
         return None
@@ -234,13 +246,13 @@ def _with_closure_evaluated(
 
 
 def _has_several_steps(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a step of it may be within another of its own: torch marks each ``step`` that calls hooks."""
+    """Return whether a step of the optimizer may be within another of its own: torch marks each ``step`` with hooks."""
     own = (vars(kind).get("step") for kind in type(optimizer).__mro__)
     return sum(hasattr(step, "hooked") for step in own) > 1
 
 
 def warning_of_scheduler(optimizers: Sequence[torch.optim.Optimizer], extra_state: Sequence[Any]) -> str:
-    """What to say of a learning rate scheduler that wraps an optimizer and was not handed over; empty without one."""
+    """Return what to say of a learning rate scheduler that wraps an optimizer and was not handed over; else nothing."""
     handed_over = any(isinstance(each, torch.optim.lr_scheduler.LRScheduler) for each in extra_state)
     if handed_over or not any(hasattr(each.step, "_wrapped_by_lr_sched") for each in optimizers):
         return ""

@@ -1,4 +1,4 @@
-"""Whether the loss rises where updates come late.
+"""A watch on the loss, which may rise where updates come late.
 
 What a delay costs shows only once it is there: heavy-ball SGD is stable while the learning rate times the curvature is
 below 2 (1 + momentum), but, with gradients that come one iteration late, only below 1 - momentum. In between the loss
@@ -21,7 +21,7 @@ _DEVIATION = 1 / 1.128
 
 
 class DelayWatch:
-    """Told of the loss of each iteration."""
+    """Compares the latest losses with those before them."""
 
     def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=_BEFORE + _NOW)
@@ -29,7 +29,12 @@ class DelayWatch:
         """Iterations since updates come late; 0 where they do not."""
 
     def add(self, loss: float | None, *, is_delayed: bool) -> bool:
-        """The loss of the next iteration; whether it shows that the present delay does harm, which is said once."""
+        """Add the next iteration's loss; return True, once, if losses show that the present delay does harm.
+
+        Args:
+            loss: The loss; None where it is not known.
+            is_delayed: Whether updates come late in this iteration.
+        """
         self._num_delayed = self._num_delayed + 1 if is_delayed else 0
         if loss is not None:
             self._losses.append(loss)

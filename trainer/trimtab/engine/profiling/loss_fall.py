@@ -1,4 +1,4 @@
-"""By how much a job's loss falls in an iteration, from one profile to the next."""
+"""Fall of a job's loss in an iteration, from one profile to the next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FEWEST_BETWEEN = 15
 
 
 class LossFall:
-    """Told of the loss of each iteration; None where the script does not tell it."""
+    """Measures how much the loss falls in an iteration."""
 
     def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=_WINDOW)
@@ -21,12 +21,12 @@ class LossFall:
         self._fall: float | None = None
 
     def add(self, loss: float | None) -> None:
-        """The loss of the next iteration."""
+        """Add the loss of the next iteration; None where it is not known."""
         if loss is not None:
             self._losses.append(loss)
 
     def until(self, number: int) -> float | None:
-        """The fall an iteration until ``number``, since it was asked for the last time or some time before.
+        """Return how much the loss falls in an iteration, until ``number``, since an earlier call.
 
         Negative where the loss rises; None until it can be told.
         """

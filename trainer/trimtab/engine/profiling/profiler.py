@@ -43,7 +43,7 @@ class _Step:
 
     lead: float = 0.0
     left_out: float = 0.0
-    """What the engine did before the backward pass: waiting for late means, and stepping with them."""
+    """Seconds of the engine before the backward pass: waiting for late means, and stepping with them."""
     tensors: dict[int, float] = field(default_factory=dict)
     modules: dict[str, float] = field(default_factory=dict)
     buckets: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -73,20 +73,20 @@ class StepProfiler:
         self.restart()
 
     def restart(self) -> None:
-        """The plan has changed, or steps come between that are none of training: begin anew."""
+        """Begin anew: the plan has changed, or steps come between that are none of training."""
         self._num_steps = 0
         self._steps: list[_Step] = []
         self._end()
 
     @property
     def is_profiling(self) -> bool:
-        """Whether the present step is profiled."""
+        """True if the present step is profiled."""
         return bool(self._hooks)
 
     # What happens in a profiled step ------------------------------------------------------------------------------
 
     def watched(self, on_gradient: Callable[[int], None]) -> Callable[[int], None]:
-        """``on_gradient``, which hears of each complete gradient, with the time that it takes left out."""
+        """Return ``on_gradient`` with the time of each gradient noted, but for what ``on_gradient`` itself takes."""
 
         def on_watched_gradient(index: int) -> None:
             if not self.is_profiling:
@@ -109,12 +109,12 @@ class StepProfiler:
         step.spans.append(Span("computing", "BACKWARD", self._flat_buffers.names[index], self._mark, now))
 
     def exchanged(self, mean: Tensor, loss_scale: float | None) -> None:
-        """The flat buffers hold the gradient's mean over ranks, times the loss scale."""
+        """Note the squared norm of ``mean``: the mean gradient over ranks (float32 [n]), times ``loss_scale``."""
         self._step.squared_mean = kernels.squared_norm(mean) / (loss_scale or 1.0) ** 2
 
     @contextlib.contextmanager
     def left_out(self) -> Iterator[None]:
-        """What goes on inside, before or in a forward pass, is none of the model's computing."""
+        """Leave what goes on inside, before or in a forward pass, out of the model's computing time."""
         if not self.is_profiling:
             yield
             return
@@ -150,7 +150,7 @@ class StepProfiler:
     def stepped(
         self, number: int, plan: Plan, outcome: Outcome, loss: float | None, learning_rate: float | None = None
     ) -> Profile | None:
-        """Step ``number`` of training is over; the profile, where it was the last of one.
+        """Count step ``number`` of training as over; return the profile if the step was the last of one.
 
         Where its loss shows that late updates do harm, the last profile says so at once.
         """
@@ -200,7 +200,7 @@ class StepProfiler:
         )
 
     def drain_traces(self) -> list[dict[str, Any]]:
-        """The lines of ``trace.jsonl`` since the last call, of steps of which all that was sent has arrived."""
+        """Return lines of ``trace.jsonl`` since the last call, of steps of which all that was sent has arrived."""
         lines = []
         while self._traced and self._traced[0].sent.are_over:
             lines.append(self._traced.pop(0).line(self._flat_buffers.names))
@@ -229,7 +229,7 @@ class StepProfiler:
     # The profile --------------------------------------------------------------------------------------------------
 
     def _profile(self, number: int, plan: Plan, learning_rate: float | None) -> Profile | None:
-        """None where there was no backward pass."""
+        """Return the profile of the kept steps; None if there was no backward pass."""
         steps = self._steps
         tensors = tuple(
             median(step.tensors.get(index, 0.0) for step in steps)
@@ -256,7 +256,7 @@ class StepProfiler:
         )
 
     def _modules(self, tensors: Sequence[float]) -> list[ModuleTimes]:
-        """Those that ran in every step, in the order in which they first did."""
+        """Return the times of the first step's modules, in the order in which they ran."""
         times = []
         for name in self._steps[0].modules:
             first, last = self._range(self._model.get_submodule(name)) or (0, 0)
@@ -272,13 +272,13 @@ class StepProfiler:
         return times
 
     def _range(self, module: nn.Module) -> tuple[int, int] | None:
-        """The module's own tensors: index of the first, and one past the last; None where it has none."""
+        """Return the module's own tensors: index of the first, and one past the last; None if it has none."""
         own = [self._indices[id(p)] for p in as_they_are(module).values() if id(p) in self._indices]
         return (min(own), max(own) + 1) if own else None
 
 
 def _buckets(steps: Sequence[dict[int, tuple[float, float]]]) -> tuple[BucketTimes, ...]:
-    """Of each bucket: the median of its compression, and the least of its exchange, which waited the least.
+    """Return, of each bucket, the median of its compression, and the least of its exchange, which waited the least.
 
     None where not every bucket was exchanged.
     """
@@ -290,7 +290,7 @@ def _buckets(steps: Sequence[dict[int, tuple[float, float]]]) -> tuple[BucketTim
 
 
 def _variance(steps: Sequence[_Step], before: tuple[float, float] | None) -> tuple[float, float] | None:
-    """Squared norm of the mean gradient and variance over ranks, by the steps in which both norms are known.
+    """Return the squared norm of the mean gradient and the variance over ranks, by the steps in which both are known.
 
     Where steps tell one of both, the other is as ``before``: the variance, or its share of a rank's squared norm.
     """

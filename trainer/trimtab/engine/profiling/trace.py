@@ -14,7 +14,7 @@ class Span(NamedTuple):
     """Something that went on from one moment to another, by `time.perf_counter`."""
 
     row: str
-    """What it belongs to: ``computing``, ``compressing``, ``link 0``, ``buffer 0``."""
+    """Row of the timeline: ``computing``, ``compressing``, ``link 0``, ``buffer 0``."""
     phase: str
     name: str
     begin: float
@@ -24,7 +24,14 @@ class Span(NamedTuple):
 def spans_of(
     pending_exchanges: Sequence[PendingExchange], completed: dict[int, float], plan: Plan, names: Sequence[str]
 ) -> list[Span]:
-    """Of a step's exchanges; ``completed`` has when each tensor's gradient was, ``names`` are the tensors'."""
+    """Return the spans of a step's exchanges.
+
+    Args:
+        pending_exchanges: The exchanges, all of which are over.
+        completed: By tensor, when its gradient was complete, in seconds of `time.perf_counter`.
+        plan: The plan that they followed.
+        names: The tensors' names.
+    """
     exchange = "ALLGATHER" if plan.row.pattern == "all-gather" else "ALLREDUCE"
     spans = []
     for pending_exchange in pending_exchanges:
@@ -54,14 +61,18 @@ class TracedStep:
     began: float
     ended: float
     spans: Sequence[Span]
-    """Of all but its exchanges."""
+    """Spans of all but the step's exchanges."""
     completed: dict[int, float]
     """By tensor: when its gradient was complete."""
     sent: PendingExchanges
     """Its exchanges."""
 
     def line(self, names: Sequence[str]) -> dict[str, Any]:
-        """The line of ``trace.jsonl`` once these are over; times are still by `time.perf_counter`."""
+        """Return the line of ``trace.jsonl``, once the exchanges are over; times are still by `time.perf_counter`.
+
+        Args:
+            names: The tensors' names.
+        """
         whole = Span("step", "STEP", f"step {self.step}", self.began, self.ended)
         exchanges = spans_of(self.sent, self.completed, self.plan, names)
         return {
