@@ -32,7 +32,7 @@ class Prediction:
         return self.step_seconds - self.compress_seconds - self.sync_seconds
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; the plan by its short name, its fusion by the number of buffers."""
+        """Return plain data: the plan by its short name, its fusion by the number of buffers."""
         return {
             "plan": self.plan.name,
             "buffers": len(self.plan.fusion.cuts),
@@ -85,7 +85,7 @@ class Decision:
         return self.previous.with_version(0) != self.adopted.with_version(0)
 
     def to_json(self) -> dict[str, Any]:
-        """One line of ``decisions.jsonl``, with ``record`` = ``decision``."""
+        """Return one line of ``decisions.jsonl``, with ``record`` = ``decision``."""
         return {
             "record": "decision",
             "id": self.id,
@@ -117,7 +117,7 @@ class Measured:
     num_steps: int
 
     def to_json(self) -> dict[str, Any]:
-        """One line of ``decisions.jsonl``, with ``record`` = ``measured``."""
+        """Return one line of ``decisions.jsonl``, with ``record`` = ``measured``."""
         return {
             "record": "measured",
             "id": self.id,

@@ -21,7 +21,7 @@ class Mailbox(Generic[T]):
             self._message = message
 
     def look(self) -> T | None:
-        """The message, which stays; None where there is none."""
+        """Return the message, which stays; None if there is none."""
         with self._lock:
             return self._message
 

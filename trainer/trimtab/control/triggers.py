@@ -53,15 +53,15 @@ class Triggers:
         self._second_look = (trigger, step)
 
     def allow_local_sgd(self, step: int) -> None:
-        """Further sources are open to choice from a step on: after a choice without them, a new one is due soon.
+        """Open further sources to choice from a step on: after a choice without them, a new one is due soon.
 
-        What waits in residuals until then crosses whole where the source changes, and steps are slow meanwhile.
+        What waits in residuals until then crosses whole if the source changes, and steps are slow meanwhile.
         """
         if self.is_warm:
             self._more_choice_at = step + _FIRST_STEPS
 
     def fell_back(self) -> None:
-        """A guard has brought dense back: the next decision is due when its hold ends, and no second look before."""
+        """Queue the decision that is due when a guard's hold of dense ends, and drop any second look before."""
         self._queued, self._second_look = "guard", None
 
     def due(
@@ -73,9 +73,14 @@ class Triggers:
         has_gain_moved: bool,
         has_progress_moved: bool = False,
     ) -> Trigger | None:
-        """The reason to decide at this step, if there is one; it counts as acted upon.
+        """Return the reason to decide at this step, if there is one; it counts as acted upon.
 
-        ``has_gain_moved``, ``has_progress_moved``: and nothing speaks against acting upon it.
+        Args:
+            step: The present step.
+            is_warmed_up: Whether enough steps have passed for the warm-up to be over.
+            has_network_moved: Whether the network is another than the plan was chosen for.
+            has_gain_moved: Whether the gain has moved, and nothing speaks against acting upon it.
+            has_progress_moved: Whether experiments or the loss have news, and nothing speaks against acting upon it.
         """
         if not self.is_warm:
             if not is_warmed_up:

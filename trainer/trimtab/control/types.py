@@ -75,7 +75,7 @@ class ControllerSettings:
     """Steps before the first decision; fewer where steps are slow. They are dense where that costs little."""
 
     def in_loop_of(self, num_steps: float) -> ControllerSettings:
-        """The settings in loops of so many steps over ``session.batches``, which end rounds: none is to be longer."""
+        """Return the settings in loops of so many steps over ``session.batches``: no round is longer than its loop."""
         sources = (*self.sources, *self.sources_in_batches)
         within = tuple(each for each in sources if source_options(each).local_steps <= num_steps)
         return replace(self, sources=within or self.sources, sources_in_batches=())
@@ -129,7 +129,7 @@ class ControllerSettings:
             )
 
     def is_profile_news(self, *, is_first: bool) -> bool:
-        """Whether a profile may change the choice: the first, where there is one; any, where schedules are planned."""
+        """Return whether a profile may change the choice: the first, if there is one; any, if schedules are planned."""
         has_choice = len(self.fusions) * len(self.schedules) > 1
         return (is_first and has_choice) or any(schedules[each].is_planned for each in self.schedules)
 
@@ -229,7 +229,7 @@ class StepReport:
     """By rank, from the end of the exchange before until it came to this one; empty where it is not known."""
 
     def exchange_seconds(self, predicted: float) -> float:
-        """What the exchange took, as near to ``predicted`` [s] as what was measured allows."""
+        """Return what the exchange took, as near to ``predicted`` [s] as what was measured allows."""
         return min(max(self.collective_seconds, predicted), self.collective_seconds + self.hidden_seconds)
 
 

@@ -45,7 +45,7 @@ class SincePlanChange:
         self.num_steps += num
 
     def compressed(self, report: StepReport) -> None:
-        """A step under a sparse plan has ended: what got through, and what was held back."""
+        """Record what a step under a sparse plan has sent, and what it has held back."""
         if report.gain is not None:
             self.residual.observe(report.residual_norm, report.gain)
             self.gain.observe(report.gain)
