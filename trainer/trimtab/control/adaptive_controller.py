@@ -161,7 +161,7 @@ class AdaptiveController(Controller):
 
     @property
     def _is_network_known(self) -> bool:
-        """Whether nothing says that it has changed and is yet to be measured."""
+        """True if nothing says that the network has changed and is yet to be measured."""
         return self._network_watch.suspect is None and not self.drift.is_unexplained
 
     def _experiment(self, evaluator: PlanEvaluator, network: Network, now: float) -> Action | None:

@@ -83,7 +83,7 @@ class ControlClient:
         """The question under way, or the last one whose end `poll` has not seen."""
         self._answers: Mailbox[Message] = Mailbox()
         self._polled: Message | None = None
-        """What the last `poll` has returned."""
+        """The message that the last `poll` returned."""
         self._probe: Future[Any] | None = None
         self._step_ended_at = now()
         self._failure: BaseException | None = None
@@ -112,17 +112,17 @@ class ControlClient:
 
     @property
     def can_run_trials(self) -> bool:
-        """Whether the controller asks for trials where they can be run."""
+        """True if the controller asks for trials where they can be run."""
         return self._controller.can_run_trials
 
     @property
     def offers_rounds(self) -> bool:
-        """Whether local steps, which the job has not asked for, may be chosen in loops over ``session.batches``."""
+        """True if local steps, which the job has not asked for, may be chosen in loops over ``session.batches``."""
         return self._controller.offers_rounds
 
     @property
     def has_message(self) -> bool:
-        """Whether there is a message to announce; on any thread."""
+        """True if there is a message to announce; may be read on any thread."""
         return self._answers.look() is not None
 
     def poll(self) -> Message | None:

@@ -54,11 +54,11 @@ class Exploration:
         self._once = 0.0
         """Seconds that going there and back take, where the source of what is exchanged changes."""
         self._under_way: tuple[float, float] | None = None
-        """When the present one began, and when it ends."""
+        """Times at which the present experiment began, and at which it ends."""
         self._look_at, self._look_from = _FEWEST_BEFORE, -inf
         """The step under the present plan, and the time, before which nothing is looked for."""
         self._left: Plan | None = None
-        """What the present experiment took the place of."""
+        """The plan that the present experiment took the place of."""
 
     def begin(self, now: float) -> None:
         """Take the time at which training begins. Further calls change nothing."""

@@ -22,17 +22,17 @@ _GOOD_HOLDS = 10
 
 
 class DenseFallback:
-    """How often guards have sent the job back to dense, and until when it stays there."""
+    """Counts how often guards have sent the job back to dense, and keeps until when it stays there."""
 
     def __init__(self) -> None:
         self.num_guards = 0
-        """How often a guard has acted since the last long stretch without one."""
+        """Number of times that a guard has acted since the last long stretch without one."""
         self.hold_until_step = 0
         """Step at which the last hold ends or ended."""
         self._hold_until = float("-inf")
-        """When the last hold for speed ends or ended."""
+        """Time at which the last hold for speed ends or ended."""
         self._first_alarm: float | None = None
-        """When the plan first seemed too slow, while monitors are heard."""
+        """Time at which the plan first seemed too slow, while monitors are heard."""
         self.num_dropped_in_a_row = 0
         """Steps that were dropped since the last one that was not."""
         self._too_slow: float | None = None

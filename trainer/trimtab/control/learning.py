@@ -1,4 +1,4 @@
-"""What steps and trials teach of exchanges, compression and gains, and what a change of the network makes of that.
+"""Learning of exchanges, compression and gains from steps and trials, and unlearning when the network changes.
 
 Where a schedule delays updates each step exchanges another part of a gradient, which tells nothing of the whole; and
 where exchanges share an interface, each takes as long as the others let it.

@@ -1,4 +1,4 @@
-"""What one thread has for another: at most one message, which stays until it is taken."""
+"""A mailbox between two threads: at most one message, which stays until it is taken."""
 
 from __future__ import annotations
 

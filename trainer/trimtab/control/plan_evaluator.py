@@ -1,4 +1,4 @@
-"""What each plan would do on one network, beside dense and the plan in force. Pure: asking changes nothing."""
+"""Predictions of each plan on one network, beside dense and the plan in force. Pure: asking changes nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PlanEvaluator:
         self.dense = evaluate(planning.dense(settings))
         self.present = evaluate(present)
         self.reads_gain = reads_gain(optimizer)
-        """Whether the gain tells anything of the steps that the job needs."""
+        """True if the gain tells anything of the steps that the job needs."""
         self._num_states = 1 if optimizer.kind == "sgd" else 2
         self._evaluate, self._planning = evaluate, planning
 

@@ -1,4 +1,4 @@
-"""How a change of plan turned out: the steps before and after it, measured on the same network."""
+"""The outcome of a change of plan: the steps before and after it, measured on the same network."""
 
 from __future__ import annotations
 

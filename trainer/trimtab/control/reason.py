@@ -1,4 +1,4 @@
-"""Why a decision was taken, in one plain sentence."""
+"""Reasons of decisions, each in one plain sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the controller may choose from: what a job's ``communication`` says, and what of it a script can follow."""
+"""The controller's choices: what a job's ``communication`` allows, and which of these a script can follow."""
 
 from __future__ import annotations
 

@@ -39,11 +39,11 @@ class StaticPolicy:
         self._learner, self._begun_with = learner, begun_with
         self._planned_with = learner.predictor.profile
         self._has_said = False
-        """What steps should take on the job's network."""
+        """True if it was said what steps should take on the job's network."""
         self._steps_seconds: tuple[int, float] | None = None
-        """Taken since then, until that is said once more."""
+        """Number and seconds of the steps since that was first said, until it is said once more."""
         self._promised_compute = 0.0
-        """Of a step, as it was said when steps had last told it."""
+        """Computation of a step [s], as it was said when steps had last told it."""
         self._is_cut_too_fine = False
 
     def observe_step(self, report: StepReport, network: Network | None) -> None:

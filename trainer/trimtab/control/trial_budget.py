@@ -1,4 +1,4 @@
-"""How many seconds trials and decisions may take, by how many they have taken so far."""
+"""The seconds that trials and decisions may take, by how many they have taken so far."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TrialBudget:
 
     @property
     def has_begun(self) -> bool:
-        """Whether training has."""
+        """True if training has begun."""
         return self._began is not None
 
     def begin(self, now: float) -> None:

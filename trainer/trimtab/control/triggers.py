@@ -1,4 +1,4 @@
-"""When the choice of plan is opened, for the first time and again, and for which reason."""
+"""Reasons to open the choice of plan, for the first time and again, and when each is due."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Triggers:
 
     def __init__(self) -> None:
         self.is_warm = False
-        """Whether the warm-up is over."""
+        """True if the warm-up is over."""
         self._queued: Trigger | None = None
         self._second_look: tuple[Trigger, int] | None = None
-        """What for, and at which step."""
+        """The second look's reason, and the step at which it is due."""
         self._more_choice_at: int | None = None
 
     @property
     def is_settled(self) -> bool:
-        """Whether the warm-up is over, and nothing is queued nor to be looked at again."""
+        """True if the warm-up is over, and nothing is queued nor to be looked at again."""
         return self.is_warm and self._queued is None and self._second_look is None
 
     def resume(self, *, is_warm: bool) -> None:

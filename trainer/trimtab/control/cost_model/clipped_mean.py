@@ -1,4 +1,4 @@
-"""What times that are alike come to in the long run, pauses among them."""
+"""The long-run mean of times that are alike, pauses among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compression takes: something for each buffer, and on top what goes with the elements, by scheme and ratio.
+"""The time of compression: a part for each buffer, and a part that goes with the elements, by scheme and ratio.
 
 Selection samples each buffer, and wakes a thread for it: five buffers cost more than one of all their elements. Taken
 for a matter of elements alone, what many buffers cost would be charged to few ones, and planners would make many.
@@ -21,14 +21,14 @@ _LEAST_SHARE = 0.05
 
 
 class CompressTimes:
-    """Learns from the sums of steps."""
+    """Learns the time of compression from the sums of steps."""
 
     def __init__(self, of_elements: Curve) -> None:
         self._of_elements = of_elements
         self._seen: dict[str, dict[int, float]] = {}
-        """By scheme and ratio: what a step took with so many buffers, when it was last seen."""
+        """Seconds of a step when last seen, by scheme and ratio, then by number of buffers."""
         self.per_buffer = _BUFFER_SECONDS
-        """Seconds."""
+        """Seconds that each buffer adds to a step."""
 
     def observe(self, plan: Plan, seconds: float, step: int) -> None:
         """Learn how long a step's compression took under a plan.

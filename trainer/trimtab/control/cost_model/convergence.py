@@ -1,4 +1,4 @@
-"""How many times dense's steps a run needs because error feedback applies gradients late, by the optimizer's family.
+"""The convergence slowdown: steps over dense's, since error feedback applies gradients late, by optimizer family.
 
 Nothing is lost: what a step does not send waits in the residual. What the wait costs depends on the optimizer.
 

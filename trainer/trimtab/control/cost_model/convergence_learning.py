@@ -1,4 +1,4 @@
-"""What steps really bring, learned from the job's own loss: how far the law of relative steps is off for this job.
+"""The true worth of steps, learned from the job's own loss: how far the law of relative steps is off for this job.
 
 The law (`trimtab.control.cost_model.convergence`) says how many steps a plan needs beside dense. Where the plan
 changes, the slope of the loss says whether that is so: where it falls half as fast as the law has it, the plan needs
@@ -54,7 +54,7 @@ _DISAPPOINTING = 1.25
 
 @dataclass(frozen=True)
 class Correction:
-    """How many times the steps that the law has a plan needs, as far as the job's own loss has shown it."""
+    """Factor on the steps that the law says a plan needs, as far as the job's own loss has shown it."""
 
     applied: float
     """The part that lies beyond one deviation; 1 without significance."""
@@ -65,7 +65,7 @@ class Correction:
 
     @property
     def is_disappointing(self) -> bool:
-        """Whether steps certainly bring much less than the law promised."""
+        """True if steps certainly bring much less than the law promised."""
         return self.applied > _DISAPPOINTING
 
 
@@ -74,14 +74,14 @@ class Progress:
 
     def __init__(self) -> None:
         self._weights = {sent: _prior(lines) for sent, lines in _LINES.items()}
-        """By what is sent, the logarithm of how much each of its lines was believed when the hypotheses were made."""
+        """Log-weights of the lines of each kind that is sent, as they were when the hypotheses were made."""
         self._hypotheses: _Hypotheses | None = None
         self._differences: deque[float] = deque(maxlen=_NOISE_WINDOW)
         self._last: tuple[Plan, float] | None = None
         self._acted_upon = dict.fromkeys(_SENT, 0.0)
         self._moments: dict[str, tuple[float, ...]] = {}
         self._corrections: dict[tuple[str, float], Correction] = {}
-        """Since the last loss, by what is sent and its ratio: a decision asks a thousand times."""
+        """Corrections since the last loss, by what is sent and its ratio: a decision asks a thousand times."""
 
     def observe(self, plan: Plan, loss: float, convergence_slowdown: float) -> None:
         """Take the loss at a step's beginning, or a round's mean, and the law's slowdown of its plan."""
@@ -111,12 +111,12 @@ class Progress:
 
     @property
     def is_learning(self) -> bool:
-        """Whether losses are told, and enough of them were."""
+        """True if losses are told, and enough of them were."""
         return self._hypotheses is not None
 
     @property
     def has_moved(self) -> bool:
-        """Whether a correction is another than when it was last acted upon."""
+        """True if a correction is another than when it was last acted upon."""
         return any(abs(now - self._acted_upon[sent]) > _WORTH_A_LOOK for sent, now in self._applied().items())
 
     def look(self) -> None:

@@ -1,4 +1,4 @@
-"""What was measured of selection at some ratios, interpolated in log c to the others: its time and its gain."""
+"""Time and gain of selection, measured at some ratios and interpolated in log c to the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What software adds to a closed form, learned while training, and kept when the network changes.
+"""The time that software adds to a closed form, learned while training, and kept when the network changes.
 
 A scheme whose longest chain is ``m`` messages and ``b`` bytes takes::
 
@@ -30,14 +30,14 @@ from trimtab_api.catalogue import Cost, collectives
 class _Prior:
     mean: float
     shared_deviation: float
-    """How far the coefficient of this machine may be from the mean."""
+    """Deviation of this machine's coefficient from the mean."""
     kin_deviation: float
-    """How far a family's may be from the machine's, and a scheme's from its family's."""
+    """Deviation of a family's from the machine's, and of a scheme's from its family's."""
     least: float
 
 
 class _Coefficients(NamedTuple):
-    """Of a scheme, in the order of the features."""
+    """The coefficients of a scheme, in the order of the features."""
 
     a: float
     o: float
@@ -76,7 +76,7 @@ class _Cell:
 
     @property
     def relative_error(self) -> float:
-        """How far the median may be off; never below what the model itself can resolve."""
+        """Relative deviation of the median; never below what the model itself can resolve."""
         return max(0.05, 0.2 / sqrt(len(self.seconds)))
 
     def features(self) -> NDArray[np.float64]:
@@ -93,7 +93,7 @@ class Overheads:
         self._cells: dict[tuple[object, ...], _Cell] = {}
         self._coefficients: dict[str, _Coefficients] | None = None
         self._misses: dict[tuple[str, float, float], list[tuple[float, float]]] = {}
-        """What the fitted model misses on a network, by the bytes of what was measured; until the next observation."""
+        """Errors (log) of the fitted model on a network, each with the bytes measured; until the next observation."""
         self._observations = 0
 
     def observe(self, collective: str, cost: Cost, alpha: float, beta: float, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What a plan would do on a network: its selection, exchange, gain and step time."""
+"""Predictions of a plan on a network: its selection, exchange, gain and step time."""
 
 from __future__ import annotations
 
@@ -38,12 +38,7 @@ class Predictor:
     """Puts together what is known: closed forms, overheads, selection times, gains, computation."""
 
     def __init__(self, facts: ModelFacts, compute_seconds: float | None = None) -> None:
-        """Start with what the model's size tells.
-
-        Args:
-            facts: What never changes during a run.
-            compute_seconds: Computation of a step, until steps are measured; None: a guess from the model's size.
-        """
+        """Assume ``compute_seconds`` a step until steps are measured; None: a guess from the model's size."""
         self._facts = facts
         self._assumed_compute = compute_seconds or assumed_compute_seconds(facts.num_elements)
         self.overheads = Overheads()
@@ -56,13 +51,13 @@ class Predictor:
 
         self.compress_times = CompressTimes(Curve(lambda plan: pass_seconds * passes_of(plan), _COMPRESS_MAX_AGE_STEPS))
         self._compute: deque[tuple[float, int]] = deque(maxlen=_COMPUTE_WINDOW)
-        """Of the last steps [s], and of how many local steps each was one."""
+        """Computation of the last steps [s], and the number of local steps of each."""
         self._mean_compute: float | None = None
-        """Without what ranks wait, since it was last asked for: once for each plan that is weighed."""
+        """Mean computation [s] without what ranks wait; None: to be computed when the next plan is weighed."""
         self._waits = Waits()
         self._readiness = Readiness.by_size(facts.tensor_sizes)
         self.progress = Progress()
-        """What the job's own loss says of the steps that plans need."""
+        """The corrections that the job's own loss shows of the steps that plans need."""
         self.profile: Profile | None = None
         """The last one; None until steps are profiled."""
         self._known_buffers: dict[FusionPlan, tuple[list[float], list[float], list[int]]] = {}
@@ -72,7 +67,7 @@ class Predictor:
     def compute_seconds(self) -> float:
         """Mean computation of a step after which ranks exchange, what a script does between steps included.
 
-        Of the rank that is slowest in that step, as it was in the last ones; or what was assumed.
+        It is that of the rank which is slowest in that step, as it was in the last ones; or what was assumed.
         """
         return self._computing(0)
 
@@ -164,13 +159,7 @@ class Predictor:
         return max(1.0, supposed)
 
     def predict(self, plan: Plan, alpha: float, beta: float) -> Prediction:
-        """Predict everything that the choice weighs, for one plan.
-
-        Args:
-            plan: The plan to predict.
-            alpha: Seconds per message.
-            beta: Seconds per byte.
-        """
+        """Predict everything that the choice weighs, for one plan, at ``alpha`` s a message and ``beta`` s a byte."""
         compute = self._computing(plan.local_steps)
         buffers = self._times(plan, alpha, beta)
         exchanges = overlap.exchanges_a_step(len(buffers.ready), plan.schedule, plan.timetable, plan.local_steps)
@@ -240,10 +229,7 @@ class Predictor:
         return convergence_slowdown(plan, gain, self._facts, tolerates_staleness=tolerates_staleness)
 
     def _costs(self, plan: Plan) -> tuple[list[Cost], Cost]:
-        """Return the cost of each buffer, and their sum.
-
-        They are kept, for each decision predicts the same few hundred plans.
-        """
+        """Return the cost of each buffer, and their sum; kept, as each decision predicts the same few hundred plans."""
         key = (plan.collective, plan.ratio, plan.fusion, plan.wire)
         if key not in self._known_costs:
             if len(self._known_costs) >= _MOST_KNOWN_COSTS:

@@ -1,4 +1,4 @@
-"""What a schedule makes of a step's time: its iterations in the timeline, and their mean."""
+"""The time of a step under a schedule: its iterations in the timeline, and their mean."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimtab.plan.timetable import Timetable
 _SETTLING, _ITERATIONS = 12, 12
 
 Cycle = Sequence[tuple[tuple[Transfer, ...], int]]
-"""What iterations send that come again and again, each in the order in which it crosses, with how often it comes."""
+"""The transfers of recurring iterations, each in the order in which it crosses, with how often it comes."""
 
 
 def step_seconds(

@@ -1,4 +1,4 @@
-"""How much longer computing takes where ranks wait for each other, by how many steps they take between exchanges.
+"""Extra computing time from ranks that wait for each other, by how many steps they take between exchanges.
 
 An exchange begins when the last rank has come to it, so a step computes for as long as the slowest of the ranks in that
 very step. Over H local steps that evens out: the slowest of their sums is less than the sum of the slowest. Only that
@@ -23,7 +23,7 @@ _NUM_KEPT, _FEWEST = 50, 8
 
 
 class Waits:
-    """When each rank came to the last exchanges, of each number of local steps that was seen."""
+    """The times that each rank took to come to the last exchanges, by the number of local steps."""
 
     def __init__(self) -> None:
         self._arrivals: dict[int, deque[tuple[float, ...]]] = {}

@@ -1,4 +1,4 @@
-"""When the gain has changed: its average over a window of steps has, which the noise of single steps does not move."""
+"""Changes of the gain: of its average over a window of steps, which the noise of single steps does not move."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GainWatch:
 
     @property
     def moved(self) -> bool:
-        """Whether the average has left the reference behind."""
+        """True if the average has left the reference behind."""
         return (
             self._reference is not None
             and self._steps >= self._window

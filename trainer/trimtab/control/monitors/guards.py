@@ -1,4 +1,4 @@
-"""When to go back to dense, whatever the models say. Each guard is a pure judgement with its reason."""
+"""Guards that send the job back to dense, whatever the models say. Each is a pure judgement with its reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GuardRailViolation:
 
     reason: str
     step_seconds: float | None = None
-    """What a step took, where the plan was too slow, which it need not be on another network."""
+    """Seconds of a step, if the plan was too slow, which it need not be on another network."""
 
 
 class ResidualWatch:

@@ -1,4 +1,4 @@
-"""When exchanges no longer take what is predicted, and whether that is worth a measurement of the network out of turn.
+"""Drift of exchanges from their predictions, and whether it is worth a measurement of the network out of turn.
 
 A measurement disturbs the exchanges it is to explain, so one that found nothing new makes the next one wait longer.
 """
@@ -57,7 +57,7 @@ class PredictionDrift:
 
     @property
     def is_unexplained(self) -> bool:
-        """Whether exchanges disagree and nobody knows why: what they teach may be of a network nobody has seen."""
+        """True if exchanges disagree and nobody knows why: what they teach may be of a network nobody has seen."""
         return self._is_being_measured or self._confirmed is not None
 
     def observe(self, sync_seconds: float, predicted_seconds: float, step_seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What the network is by now: a change of it, and not the noise of its measurement."""
+"""The present network: tells a change of it from the noise of its measurement."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_NOISE = 0.5
 
 @dataclass(frozen=True)
 class Network:
-    """What the controller takes the network for."""
+    """The network as the controller believes it to be."""
 
     revision: int
     latency: float
@@ -55,7 +55,7 @@ class NetworkChange:
 
     before: Network
     confirmed_at: float
-    """When a view last agreed with `before`: what was measured since may be of either."""
+    """Time at which a view last agreed with `before`: what was measured since may be of either."""
 
 
 def speaks_for(measured: float, expected: float, suspected: float) -> bool | None:
@@ -96,12 +96,12 @@ class NetworkWatch:
         self._views: deque[Network] = deque(maxlen=_WINDOW)
         self._suspect: _Suspect | None = None
         self._reference: Network | None = None
-        """What the present plan was chosen for."""
+        """The network that the present plan was chosen for."""
         self._views_since = 0
         self._moved_at: float | None = None
-        """Since when the estimate has been another network than that."""
+        """Time since which the estimate has been another network than that; None while it is not."""
         self._confirmed_at = float("-inf")
-        """When a view last agreed with the estimate, or became it."""
+        """Time at which a view last agreed with the estimate, or became it."""
 
     @property
     def network(self) -> Network | None:

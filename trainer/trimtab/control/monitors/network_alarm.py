@@ -1,4 +1,4 @@
-"""When to say that the network is not measured, and when that it is again. Pure: times go in, sentences come out."""
+"""The alarm that the network is not measured, and its end. Pure: times go in, sentences come out."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class TimedStep:
 
     @property
     def start(self) -> float:
-        """When it began, or the round of which it is the mean."""
+        """The time at which it began, or the round of which it is the mean."""
         return self.end - self.report.step_seconds * max(1, self.report.plan.local_steps)
 
 

@@ -55,7 +55,7 @@ class Choice:
 
     @property
     def is_change(self) -> bool:
-        """Whether it is another plan, or the same in other buffers."""
+        """True if it is another plan, or the same in other buffers."""
         return self.chosen.plan.with_version(0) != self.previous.plan.with_version(0)
 
     def inputs(self, network: Network, optimizer: OptimizerFamily) -> Inputs:
@@ -84,16 +84,16 @@ def back_to_dense(evaluator: PlanEvaluator, reason: str) -> Choice:
 
 @dataclass(frozen=True)
 class Promise:
-    """What a change of plan is predicted to bring."""
+    """The advantage that a change of plan is predicted to bring."""
 
     gained: float
     """Logarithm of how much sooner the target is reached than under the present plan; negative: later."""
     needed: float
-    """What it must be for a change."""
+    """The least that it must be for a change."""
     once: float
     """The part of it that a change of source must earn back."""
     is_for_speed: bool
-    """Whether the change is for a step so much shorter that a measurement will tell, and not for the gain."""
+    """True if the change is for a step so much shorter that a measurement will tell, and not for the gain."""
 
 
 def choose(

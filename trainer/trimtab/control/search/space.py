@@ -1,4 +1,4 @@
-"""What may be chosen: every combination of what each axis of a plan may be."""
+"""The plans that may be chosen: every combination of the values on each axis of a plan."""
 
 from __future__ import annotations
 
