@@ -129,7 +129,7 @@ class AdaptiveController(Controller):
         return self._carry_out(trigger, made, network, now)
 
     def _alarm(self, dense: Prediction | None) -> guards.GuardRailViolation | None:
-        """Why to leave the plan for dense, if at all."""
+        """Return why to leave the plan for dense, if at all."""
         if self.plan.is_dense:
             return None
         steps = self._learner.steps.since(self.plan, self._since_network.start)
@@ -138,16 +138,16 @@ class AdaptiveController(Controller):
     def _fall_back(
         self, alarm: guards.GuardRailViolation, evaluator: PlanEvaluator, network: Network, now: float
     ) -> Action:
-        """To dense, for a while: all that a guard resets is reset here."""
+        """Switch to dense for a while, and reset all that a guard resets."""
         self._fallback.begin(alarm, self._step, now)
         self._triggers.fell_back()
         self._since_network.exclude({banned_of(self.plan)})
         return self._carry_out("guard", selection.back_to_dense(evaluator, alarm.reason), network, now)
 
     def _trigger(self, evaluator: PlanEvaluator, now: float) -> Trigger | None:
-        """Why to decide now, if at all.
+        """Return why to decide now, if at all.
 
-        Where the network seems to have changed and is yet to be measured, a gain that has moved waits: the present plan
+        While the network seems to have changed and is yet to be measured, a gain that has moved waits: the present plan
         is the only one known to suffer from the change. It also waits while decisions have taken a share that shows.
         """
         heeds_gain = reads_gain(self._facts.optimizer) and not self.plan.is_dense and self.trial_budget.may_decide(now)
@@ -161,18 +161,22 @@ class AdaptiveController(Controller):
 
     @property
     def _is_network_known(self) -> bool:
-        """Whether nothing says that it has changed and is yet to be measured."""
+        """True if nothing says that the network has changed and is yet to be measured."""
         return self._network_watch.suspect is None and not self.drift.is_unexplained
 
     def _experiment(self, evaluator: PlanEvaluator, network: Network, now: float) -> Action | None:
-        """Another plan for a while, to learn by the loss what its steps bring; None where nothing is worth it."""
+        """Switch to another plan for a while, to learn by the loss what its steps bring; None if none is worth it."""
         if not self.can_run_trials or self.drift.is_unexplained or not self._triggers.is_settled:
             return None
         made = self._experiments.suggest(evaluator, self._since_network.excluded_plans, self._since_plan.num_steps, now)
         return self._carry_out("experiment", made, network, now) if made else None
 
     def _trials(self, evaluator: PlanEvaluator, now: float, steps_left_in_epoch: int) -> RunTrials | None:
-        """The candidates to try before a gain that has moved is acted upon, if any is worth it and fits the budget."""
+        """Return the trials to run before a gain that has moved is acted upon, and reserve their time.
+
+        Returns:
+            The trials; None if no candidate is worth one or fits the budget, or if the epoch ends too soon.
+        """
         knows, budget = partial(self._learner.predictor.knows_gain, step=self._step), self.trial_budget.available(now)
         trials, seconds = candidates.trials_to_run(evaluator, knows, steps_left_in_epoch, budget) or (None, 0.0)
         if trials is not None:
@@ -180,7 +184,7 @@ class AdaptiveController(Controller):
         return trials
 
     def _start(self, evaluator: PlanEvaluator, network: Network, now: float) -> Action:
-        """Before the first step: another plan than dense, where much time is predicted to be saved."""
+        """Switch to another plan than dense before the first step, if it is predicted to save much time."""
         if self._triggers.is_warm or self.trial_budget.has_begun:
             return KeepGoing()
         made = selection.start(self._renew(network), self._seed + self.log.next_id)
@@ -198,7 +202,7 @@ class AdaptiveController(Controller):
     # Changes of the network -------------------------------------------------------------------------
 
     def _believe_network(self, now: float) -> None:
-        """A view that differs may be believed by what the last exchanges took."""
+        """Accept a suspected network if the last exchanges agree with it, or if they do not contradict it for long."""
         network = self._network_watch.network
         if network is None:
             return

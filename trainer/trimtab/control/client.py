@@ -83,7 +83,7 @@ class ControlClient:
         """The question under way, or the last one whose end `poll` has not seen."""
         self._answers: Mailbox[Message] = Mailbox()
         self._polled: Message | None = None
-        """What the last `poll` has returned."""
+        """The message that the last `poll` returned."""
         self._probe: Future[Any] | None = None
         self._step_ended_at = now()
         self._failure: BaseException | None = None
@@ -112,21 +112,25 @@ class ControlClient:
 
     @property
     def can_run_trials(self) -> bool:
-        """Whether the controller asks for trials where they can be run."""
+        """True if the controller asks for trials where they can be run."""
         return self._controller.can_run_trials
 
     @property
     def offers_rounds(self) -> bool:
-        """Whether local steps, which the job has not asked for, may be chosen in loops over ``session.batches``."""
+        """True if local steps, which the job has not asked for, may be chosen in loops over ``session.batches``."""
         return self._controller.offers_rounds
 
     @property
     def has_message(self) -> bool:
-        """Whether there is a message to announce; on any thread."""
+        """True if there is a message to announce; may be read on any thread."""
         return self._answers.look() is not None
 
     def poll(self) -> Message | None:
-        """The message to announce, if any. Raises what went wrong on the control thread."""
+        """Return the message to announce, if any.
+
+        Raises:
+            BaseException: What went wrong on the control thread.
+        """
         if self._failure is not None:
             raise self._failure
         if self._asked is not None and self._asked.done():
@@ -136,11 +140,16 @@ class ControlClient:
         return self._polled
 
     def sent(self) -> None:
-        """What the last `poll` has returned was broadcast."""
+        """Remove the message that the last `poll` has returned, since it was broadcast."""
         self._answers.take(self._polled)
 
     def step(self, before: StepReport | None, steps_left_in_epoch: int) -> None:
-        """A step has ended, and all is known of the one ``before``: ask what to do, unless an answer is on its way."""
+        """Take the end of a step: report the one before, and ask what to do unless an answer is on its way.
+
+        Args:
+            before: All that is known of the step before; None if the plan has changed since: nothing is asked then.
+            steps_left_in_epoch: Steps that a trial must not exceed.
+        """
         ended_at, self._step_ended_at = self._step_ended_at, self._now()
         if self._watch is not None:
             self._check_network(self._watch.view)
@@ -152,17 +161,23 @@ class ControlClient:
             self._tell(self._controller.observe_step, before, ended_at)
 
     def in_round(self, steps_left_in_epoch: int) -> None:
-        """A step within a round of local steps has ended: ask what to do where the network was measured since.
+        """Ask what to do after a step within a round of local steps, if the network was measured since the last time.
 
-        The exchange that ends the round is the costliest thing to learn that by.
+        The exchange that ends the round is the costliest way to learn of a change.
+
+        Args:
+            steps_left_in_epoch: Steps that a trial must not exceed.
         """
         if self._has_news and self.poll() is None and self._asked is None:
             self._asked = self._control.submit(self._ask, steps_left_in_epoch)
 
     def loop_ended(self, before: StepReport | None) -> None:
-        """A loop over batches has ended in mid-round: ask what to do, whether or not it had a whole round to tell of.
+        """Ask what to do after a loop over batches has ended in mid-round.
 
-        Where rounds are as long as the script's loops, nothing else would ever ask.
+        If rounds are as long as the script's loops, nothing else would ever ask.
+
+        Args:
+            before: The report of the round before the one that was cut short; None if there was none.
         """
         if before is not None:
             self.step(before, 0)
@@ -170,15 +185,15 @@ class ControlClient:
             self._asked = self._control.submit(self._ask, 0)
 
     def trials(self, reports: list[TrialReport]) -> None:
-        """The trials have run."""
+        """Report what the trials have measured."""
         self._tell(self._controller.observe_trials, reports, self._now())
 
     def profile(self, profile: Profile) -> None:
-        """Some steps were profiled."""
+        """Report what profiled steps have measured."""
         self._tell(self._controller.observe_profile, profile, self._now())
 
     def state_dict(self) -> dict[str, Any]:
-        """What the controller has learned and decided, as plain JSON."""
+        """Return what the controller has learned and decided, as plain JSON."""
         return self._control.submit(self._controller.state_dict).result()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -195,7 +210,7 @@ class ControlClient:
         self._control.shutdown(wait=True)
 
     def _on_change(self, view: netmon_client.NetworkView) -> None:
-        """A new revision from the monitor, on the watch's thread."""
+        """Take a new revision from the monitor, on the watch's thread; ignore it if it measures nothing."""
         if not view.is_measured:
             return
         self.view = NetworkView(view.revision, view.latency, view.bandwidth, view.stale)
@@ -255,7 +270,7 @@ class ControlClient:
             self._answers.put({"trials": [plan.to_json() for plan in action.plans], "iterations": action.iterations})
 
     def _drain(self, **of_decision: float) -> bool:
-        """Write the controller's log; whether it holds a decision."""
+        """Write the controller's log, and return whether it holds a decision."""
         has_decided = False
         for line in self._controller.log.drain():
             is_decision = line["record"] == "decision"
@@ -265,10 +280,10 @@ class ControlClient:
 
 
 def plan_of(message: Message) -> Plan:
-    """The plan that a message asks to adopt."""
+    """Return the plan that a message asks to adopt."""
     return Plan.from_json(message["adopt"])
 
 
 def trials_of(message: Message) -> tuple[list[Plan], int]:
-    """The candidates of a trial, and the iterations of each."""
+    """Return the candidates of a trial, and the iterations of each."""
     return [Plan.from_json(plan) for plan in message["trials"]], int(message["iterations"])

@@ -47,7 +47,7 @@ class Controller(ABC):
         self.drift = PredictionDrift()
         """Says when exchanges disagree with their predictions, so that the monitors should measure."""
         self.trial_budget = TrialBudget(settings.exploration_share)
-        """What trials may take; processor time that decisions take is counted against it."""
+        """The time that trials may take; processor time that decisions take is counted against it."""
         self.log = DecisionLog()
         self._settings, self._facts, self._seed = settings, facts, seed
         self._network_watch = NetworkWatch(settings.network_change)

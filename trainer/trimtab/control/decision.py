@@ -17,22 +17,22 @@ class Prediction:
     compress_seconds: float
     """Selection, a mean step's share: a round of local steps, or merged gradients, are selected from once."""
     sync_seconds: float
-    """Of a mean step what is neither computation nor selection: the exchange, as far as backward does not hide it."""
+    """The part of a mean step that is neither computation nor selection: the exchange that backward does not hide."""
     gain: float
     convergence_slowdown: float
     """Predicted steps to the target, over dense's."""
     step_seconds: float
     """Predicted wall time of a whole step."""
     doubt: float = 0.0
-    """By how much (log) sooner at the target it must be than dense to count as alike, for its steps are known less."""
+    """Margin (log) by which it must reach the target before dense to count as alike, for its steps are known less."""
 
     @property
     def compute_seconds(self) -> float:
-        """Of the step what is neither selection nor exchange."""
+        """The part of the step that is neither selection nor exchange."""
         return self.step_seconds - self.compress_seconds - self.sync_seconds
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; the plan by its short name, its fusion by the number of buffers."""
+        """Return plain data: the plan by its short name, its fusion by the number of buffers."""
         return {
             "plan": self.plan.name,
             "buffers": len(self.plan.fusion.cuts),
@@ -46,7 +46,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What was known when the decision was taken."""
+    """The facts that were known when the decision was taken."""
 
     revision: int
     latency: float
@@ -81,11 +81,11 @@ class Decision:
 
     @property
     def changed(self) -> bool:
-        """Whether the plan changed."""
+        """True if the plan changed."""
         return self.previous.with_version(0) != self.adopted.with_version(0)
 
     def to_json(self) -> dict[str, Any]:
-        """One line of ``decisions.jsonl``, with ``record`` = ``decision``."""
+        """Return one line of ``decisions.jsonl``, with ``record`` = ``decision``."""
         return {
             "record": "decision",
             "id": self.id,
@@ -105,7 +105,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a decision turned out to be, some steps later: the line that follows it, under the same id."""
+    """The measured outcome of a decision, some steps later: the line that follows it, under the same id."""
 
     id: int
     step: int
@@ -117,7 +117,7 @@ class Measured:
     num_steps: int
 
     def to_json(self) -> dict[str, Any]:
-        """One line of ``decisions.jsonl``, with ``record`` = ``measured``."""
+        """Return one line of ``decisions.jsonl``, with ``record`` = ``measured``."""
         return {
             "record": "measured",
             "id": self.id,

@@ -24,7 +24,7 @@ class DecisionLog:
         self._lines: list[dict[str, Any]] = []
 
     def decide(self, trigger: Trigger, step: int, now: float, inputs: Inputs, choice: Choice) -> Decision:
-        """Write a choice down; where it changes the plan, the plan adopted has a new version."""
+        """Write a choice down; if it changes the plan, the plan adopted has a new version."""
         previous, chosen = choice.previous, choice.chosen
         decision = Decision(
             id=self.next_id,
@@ -70,12 +70,12 @@ class DecisionLog:
         )
 
     def drain(self) -> list[dict[str, Any]]:
-        """The lines since the last call, in order."""
+        """Return the lines since the last call, in order."""
         lines, self._lines = self._lines, []
         return lines
 
     def state_dict(self) -> dict[str, int]:
-        """The next numbers, as JSON data."""
+        """Return the next numbers, as JSON data."""
         return {"next_id": self.next_id, "next_version": self.next_version}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -84,7 +84,7 @@ class DecisionLog:
 
 
 def _step_of(timeline: Timeline) -> dict[str, Any]:
-    """One step, in the rows of ``trace.jsonl``."""
+    """Return one step, in the rows of ``trace.jsonl``."""
     spans = [
         {"row": f"link {span.link}" if span.what == "send" else _ROWS[span.what], "begin": span.begin, "end": span.end}
         for span in timeline.spans

@@ -44,7 +44,7 @@ class Exploration:
     """Keeps what experiments waste under a share of the time, and says when the next one is due and when it is over."""
 
     def __init__(self, predictor: Predictor) -> None:
-        """The ``predictor`` learns from the loss."""
+        """Start without experiments; the ``predictor`` learns from the loss."""
         self._predictor = predictor
         self._began: float | None = None
         self._spent = 0.0
@@ -54,23 +54,23 @@ class Exploration:
         self._once = 0.0
         """Seconds that going there and back take, where the source of what is exchanged changes."""
         self._under_way: tuple[float, float] | None = None
-        """When the present one began, and when it ends."""
+        """Times at which the present experiment began, and at which it ends."""
         self._look_at, self._look_from = _FEWEST_BEFORE, -inf
         """The step under the present plan, and the time, before which nothing is looked for."""
         self._left: Plan | None = None
-        """What the present experiment took the place of."""
+        """The plan that the present experiment took the place of."""
 
     def begin(self, now: float) -> None:
-        """Training begins. Further calls change nothing."""
+        """Take the time at which training begins. Further calls change nothing."""
         self._began = now if self._began is None else self._began
 
     def has_news(self, now: float) -> bool:
-        """Whether an experiment has run its time, or the loss has shown something else: the choice is open again."""
+        """Return whether the choice is open again: an experiment has run its time, or the loss has shown a change."""
         is_over = self._under_way is not None and now >= self._under_way[1]
         return is_over or self._predictor.progress.has_moved
 
     def acted_upon(self, now: float) -> None:
-        """The choice was opened again: an experiment under way has ended, and the loss is compared from here on."""
+        """Take the choice as opened again: end an experiment under way, and compare the loss from here on."""
         self._predictor.progress.look()
         if self._under_way is not None:
             self._spent += self._wasted * (now - self._under_way[0]) + self._once
@@ -78,9 +78,15 @@ class Exploration:
         self._look_at = _FEWEST_BEFORE
 
     def judged(self, trigger: Trigger, made: Choice) -> tuple[str, set[ExcludedPlans]]:
-        """The reason of a choice, and what is not to be chosen again: what was left as its steps bring too little.
+        """Return the reason of a choice, and what is not to be chosen again because its steps bring too little.
 
-        That is the present plan, or the one that an experiment took the place of.
+        Args:
+            trigger: Why the choice was made.
+            made: The choice.
+
+        Returns:
+            The reason; and the plan that was left, if its steps bring too little: the present one, or the one that an
+            experiment took the place of.
         """
         if trigger == "experiment":
             return made.reason, set()
@@ -94,7 +100,17 @@ class Exploration:
     def suggest(
         self, evaluator: PlanEvaluator, excluded_plans: Collection[ExcludedPlans], num_steps: int, now: float
     ) -> Choice | None:
-        """The plan to train under for a while instead of the present one, after ``num_steps`` of it; None: none."""
+        """Choose a plan to train under for a while instead of the present one, if that is due, affordable and worth it.
+
+        Args:
+            evaluator: Predicts plans on the present network.
+            excluded_plans: What is not to be chosen.
+            num_steps: Steps that were trained under the present plan.
+            now: Seconds.
+
+        Returns:
+            The choice; None if there is nothing to try now.
+        """
         if self._under_way is not None or self._began is None or num_steps < self._look_at or now < self._look_from:
             return None
         if not self._predictor.progress.is_learning:
@@ -127,12 +143,12 @@ class Exploration:
         return Choice(evaluator.dense, evaluator.present, chosen, reason)
 
     def _budget(self, evaluator: PlanEvaluator, chosen: Prediction, elapsed: float) -> float:
-        """Seconds that an experiment under a plan may waste, so long after training began."""
+        """Return the seconds that an experiment under a plan may waste, so long after training began."""
         advance = _ADVANCE_STEPS_OF_ROUNDS if chosen.plan.local_steps else _ADVANCE_STEPS
         return _SHARE * (elapsed + advance * evaluator.present.step_seconds) - self._spent
 
     def _promise(self, evaluator: PlanEvaluator, other: Prediction) -> float:
-        """By how much (log) sooner than the present plan another would be there, as far as the law may be off."""
+        """Return by how much (log) sooner than the present plan another may reach the target, if the law is off."""
 
         def log_speedup(each: Prediction, deviations: float) -> float:
             return evaluator.log_speedup(
@@ -151,13 +167,13 @@ def _fewest_steps(chosen: Prediction) -> int:
 
 
 def _once(evaluator: PlanEvaluator, chosen: Prediction) -> float:
-    """Seconds that ranks exchange for a change of source, there and back."""
+    """Return the seconds that ranks exchange for a change of source, there and back."""
     present = evaluator.present.plan
     there, back = ((present, chosen.plan), (chosen.plan, present))
     return evaluator.source_change_seconds(*there) + evaluator.source_change_seconds(*back)
 
 
 def _wasted(evaluator: PlanEvaluator, chosen: Prediction) -> float:
-    """The share of an experiment's time that would have been saved under the present plan, as far as is believed."""
+    """Return the share of an experiment's time that the present plan would have saved, as far as is believed."""
     later = evaluator.log_speedup(evaluator.present) - evaluator.log_speedup(chosen)
     return max(_LEAST_WASTED, -expm1(-max(0.0, later)))

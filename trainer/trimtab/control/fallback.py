@@ -22,24 +22,24 @@ _GOOD_HOLDS = 10
 
 
 class DenseFallback:
-    """How often guards have sent the job back to dense, and until when it stays there."""
+    """Counts how often guards have sent the job back to dense, and keeps until when it stays there."""
 
     def __init__(self) -> None:
         self.num_guards = 0
-        """How often a guard has acted since the last long stretch without one."""
+        """Number of times that a guard has acted since the last long stretch without one."""
         self.hold_until_step = 0
         """Step at which the last hold ends or ended."""
         self._hold_until = float("-inf")
-        """When the last hold for speed ends or ended."""
+        """Time at which the last hold for speed ends or ended."""
         self._first_alarm: float | None = None
-        """When the plan first seemed too slow, while monitors are heard."""
+        """Time at which the plan first seemed too slow, while monitors are heard."""
         self.num_dropped_in_a_row = 0
         """Steps that were dropped since the last one that was not."""
         self._too_slow: float | None = None
         """Seconds that a step took under what the last guard has left for its speed."""
 
     def observe(self, report: StepReport) -> None:
-        """A step has ended, whatever came of it.
+        """Count the steps in a row that were dropped.
 
         Steps that a GradScaler drops while it looks for a scale say nothing of the plan.
         """
@@ -49,11 +49,19 @@ class DenseFallback:
             self.num_dropped_in_a_row += 1
 
     def holds(self, step: int, now: float) -> bool:
-        """Whether dense is still to be kept."""
+        """Return whether dense is still to be kept."""
         return step < self.hold_until_step or now < self._hold_until
 
     def due(self, alarm: GuardRailViolation | None, now: float, *, is_network_known: bool) -> GuardRailViolation | None:
-        """The alarm, where it is to be acted upon: for speed not before the monitors could say what has changed."""
+        """Return the alarm if it is to be acted upon now.
+
+        An alarm for speed waits some seconds for the monitors, which could say what has changed.
+
+        Args:
+            alarm: Why to leave the plan for dense; None if nothing is wrong.
+            now: Seconds.
+            is_network_known: False if the network may have changed and is yet to be measured; only then an alarm waits.
+        """
         if alarm is None:
             self._first_alarm = None
         elif alarm.step_seconds is not None and not is_network_known:
@@ -62,7 +70,13 @@ class DenseFallback:
         return alarm
 
     def begin(self, alarm: GuardRailViolation, step: int, now: float) -> None:
-        """A plan is left for dense."""
+        """Leave a plan for dense; each further guard doubles the time, up to a limit.
+
+        Args:
+            alarm: Why the plan is left.
+            step: The present step, from which dense is held.
+            now: Seconds.
+        """
         self._first_alarm = None
         if self._is_forgotten(step, now):
             self.num_guards = 0
@@ -73,12 +87,12 @@ class DenseFallback:
             self._hold_until = now + _hold_seconds(self.num_guards)
 
     def _is_forgotten(self, step: int, now: float) -> bool:
-        """Whether the last guard was so long ago that the next is taken for the first."""
+        """Return whether the last guard was so long ago that the next is taken for the first."""
         num_steps, seconds = _GOOD_HOLDS * _hold_steps(self.num_guards), _GOOD_HOLDS * _hold_seconds(self.num_guards)
         return step - self.hold_until_step > num_steps and now - self._hold_until > seconds
 
     def state_dict(self) -> dict[str, int]:
-        """How often and until when, as JSON data."""
+        """Return how often guards have acted and until when dense is held, as JSON data."""
         return {"num_guards": self.num_guards, "hold_until_step": self.hold_until_step}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -86,9 +100,13 @@ class DenseFallback:
         self.num_guards, self.hold_until_step = state["num_guards"], state["hold_until_step"]
 
     def network_changed(self, step: int, dense_seconds: float) -> None:
-        """What was too slow need not be on another network: a hold for that ends where dense would be slower still.
+        """End a hold for speed if dense would now be slower than the plan that was left.
 
-        ``dense_seconds``: of a dense step there. Where it would still be faster than what was left, nothing is new.
+        That plan need not be too slow on another network. If dense would still be faster, nothing is new.
+
+        Args:
+            step: The present step.
+            dense_seconds: Predicted seconds of a dense step on the new network.
         """
         if self._too_slow is not None and dense_seconds > self._too_slow:
             self.hold_until_step = min(self.hold_until_step, step)

@@ -1,4 +1,4 @@
-"""What steps and trials teach of exchanges, compression and gains, and what a change of the network makes of that.
+"""Learning of exchanges, compression and gains from steps and trials, and unlearning when the network changes.
 
 Where a schedule delays updates each step exchanges another part of a gradient, which tells nothing of the whole; and
 where exchanges share an interface, each takes as long as the others let it.
@@ -44,7 +44,7 @@ class Learner:
             self.predictor.observe_loss(report.plan, report.loss)
 
     def exchange(self, report: StepReport, network: Network | None) -> float:
-        """Learn computing and exchange time of a step; returns what had been predicted of the exchange [s]."""
+        """Learn computing and exchange time of a step, and return what had been predicted of the exchange [s]."""
         if network is None or report.plan.delays_updates:
             return report.collective_seconds
         predicted = self.predictor.sync_seconds(report.plan, network.latency, network.beta)
@@ -52,7 +52,7 @@ class Learner:
         return predicted if self._tells_of_exchanges(report.plan) else report.collective_seconds
 
     def predicted(self, plan: Plan, network: Network | None) -> Timeline | None:
-        """A step of the plan, moment by moment; None while no network is known."""
+        """Predict a step of the plan, moment by moment; None while no network is known."""
         return None if network is None else self.predictor.timeline(plan, network.latency, network.beta)
 
     def compression(self, report: StepReport) -> None:
@@ -86,9 +86,13 @@ class Learner:
         self.steps.network_changed()
 
     def speaks_for(self, suspect: Network, network: Network, plan: Plan, since: float) -> bool | None:
-        """Whether the last exchanges under a plan speak for a suspected network, against it (False), or not at all.
+        """Return whether the last exchanges under a plan speak for a suspected network; None if they cannot tell.
 
-        ``since``: when the present network began; exchanges before it say nothing.
+        Args:
+            suspect: The network that a view has shown.
+            network: The present network.
+            plan: The present plan.
+            since: When the present network began; exchanges before it say nothing.
         """
         recent = [step.report for step in list(self.steps)[-2:] if step.report.plan == plan and step.end > since]
         if len(recent) < 2 or min(each.collective_seconds for each in recent) <= 0:

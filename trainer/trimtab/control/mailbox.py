@@ -1,4 +1,4 @@
-"""What one thread has for another: at most one message, which stays until it is taken."""
+"""A mailbox between two threads: at most one message, which stays until it is taken."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Mailbox(Generic[T]):
             self._message = message
 
     def look(self) -> T | None:
-        """The message, which stays; None where there is none."""
+        """Return the message, which stays; None if there is none."""
         with self._lock:
             return self._message
 

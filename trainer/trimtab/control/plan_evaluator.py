@@ -1,4 +1,4 @@
-"""What each plan would do on one network, beside dense and the plan in force. Pure: asking changes nothing."""
+"""Predictions of each plan on one network, beside dense and the plan in force. Pure: asking changes nothing."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ class PlanEvaluator:
         self.dense = evaluate(planning.dense(settings))
         self.present = evaluate(present)
         self.reads_gain = reads_gain(optimizer)
-        """Whether the gain tells anything of the steps that the job needs."""
+        """True if the gain tells anything of the steps that the job needs."""
         self._num_states = 1 if optimizer.kind == "sgd" else 2
         self._evaluate, self._planning = evaluate, planning
 
     def predict(self, **axes: Any) -> Prediction:
-        """The prediction of the plan with these values on the axes of a `Space`, in buffers planned for it."""
+        """Predict the plan with these values on the axes of a `Space`, in buffers planned for it."""
         return self._evaluate(self._planning.plan(**axes))
 
     def first(self) -> Prediction:
-        """The prediction of the plan that training begins with."""
+        """Predict the plan that training begins with."""
         return self._evaluate(self._planning.first(self.settings))
 
     def candidates(self) -> list[Prediction]:
-        """The plans that trials measure: the present one with other ratios and collectives; none of local steps.
+        """Predict the plans that trials measure: the present one with other ratios and collectives.
 
-        A trial is too short for rounds of these.
+        There are none if the present plan takes local steps: a trial is too short for rounds of these.
         """
         settings, present = self.settings, self.present.plan
         if present.local_steps:
@@ -60,7 +60,10 @@ class PlanEvaluator:
         ]
 
     def kinds(self) -> list[Prediction]:
-        """A few plans of each kind: dense, and every source by every collective and format at the ratios of trials."""
+        """Predict a few plans of each kind.
+
+        They are dense, and every source by every collective and format at the ratios of trials; and `of_all_values`.
+        """
         settings = self.settings
         axes = {"sparsifier": settings.sparsifiers[0], "fusion": settings.fusions[0], "schedule": settings.schedules[0]}
         sparse = [
@@ -73,7 +76,10 @@ class PlanEvaluator:
         return [self.dense, *sparse, *self.of_all_values()]
 
     def of_all_values(self) -> list[Prediction]:
-        """The plans that send all of a gradient otherwise than dense does, or all of an update; a space has no such."""
+        """Predict the plans that send all of a gradient otherwise than dense does, or all of an update.
+
+        A `Space` has no such plans.
+        """
         settings = self.settings
         summed_by = tuple(dict.fromkeys((DENSE, *settings.dense_collectives)))
         sent = [
@@ -90,15 +96,16 @@ class PlanEvaluator:
         ]
 
     def source_change_seconds(self, before: Plan, after: Plan) -> float:
-        """What ranks exchange once where updates give way to gradients: as much as so many dense steps send.
+        """Predict the seconds that ranks exchange once if updates give way to gradients.
 
-        What is held back of updates is sent whole, and the optimizers' state is made the same. Ranks exchange nothing
-        where gradients give way to updates (`trimtab.engine.local_sgd.mode_switch`).
+        They send as much as so many dense steps: what is held back of updates is sent whole, and the optimizers' state
+        is made the same. Ranks exchange nothing if gradients give way to updates
+        (`trimtab.engine.local_sgd.mode_switch`).
         """
         if not before.local_steps or after.local_steps:
             return 0.0
         return ((not before.is_dense) + self._num_states) * self.dense.sync_seconds
 
     def log_speedup(self, prediction: Prediction) -> float:
-        """Logarithm of how much sooner than dense a plan reaches the target, as the speed weight weighs it."""
+        """Return the log of how much sooner than dense a plan reaches the target, as the speed weight weighs it."""
         return log_speedup(prediction, self.dense, self.settings.speed_weight)

@@ -1,4 +1,4 @@
-"""How a change of plan turned out: the steps before and after it, measured on the same network."""
+"""The outcome of a change of plan: the steps before and after it, measured on the same network."""
 
 from __future__ import annotations
 
@@ -32,13 +32,18 @@ class PlanOutcome:
         self._has_underperformed = False
 
     def begin(self, decision: Decision, sync_seconds: Callable[[Plan], float]) -> None:
-        """A change was decided; ``sync_seconds`` predicts a plan's exchange on the network of the decision."""
+        """Wait for the outcome of a change that was decided.
+
+        Args:
+            decision: The change.
+            sync_seconds: Predicts a plan's exchange [s] on the network of the decision.
+        """
         self._pending = (decision, sync_seconds)
 
     def review(self, step: int, now: float) -> tuple[Measured | None, Decision | None]:
-        """As `close`, and the decision where its plan underperforms: mispredicted, it is to be opened again.
+        """Return what `close` returns, and the decision if its plan underperforms and the choice is to be opened again.
 
-        That is said once on a network, so that two plans that are alike do not take turns.
+        The decision is returned once on a network, so that two plans that are alike do not take turns.
         """
         decision = self._pending[0] if self._pending is not None else None
         measured = self.close(step, now)
@@ -48,7 +53,11 @@ class PlanOutcome:
         return measured, decision if self._has_underperformed else None
 
     def close(self, step: int, now: float) -> Measured | None:
-        """What the pending change turned out to be; None without one, or where too few steps have passed to say so."""
+        """Return what the pending change turned out to be, and wait for it no longer.
+
+        Returns:
+            The measured outcome; None without a change, or if too few steps have passed to say so.
+        """
         if self._pending is None:
             return None
         (decision, sync_seconds), self._pending = self._pending, None
@@ -59,25 +68,25 @@ class PlanOutcome:
         return Measured(decision.id, step, now, previous_seconds, clipped_mean(times), len(times))
 
     def _previous_seconds(self, previous: Plan, predicted: float) -> float | None:
-        """Mean step time that the previous plan had on this network, from its last steps that fit it."""
+        """Return the mean step time that the previous plan had on this network, from its last steps that fit it."""
         fitting = [report.step_seconds for report in self._steps.under(previous) if _fits(report, predicted)]
         return clipped_mean(fitting[-NUM_STEPS:]) if fitting else None
 
 
 def underperforms(decision: Decision, measured: Measured) -> bool:
-    """Whether a step that was predicted to become shorter has become longer: the choice was mispredicted."""
+    """Return whether a step that was predicted to become shorter has become longer: the choice was mispredicted."""
     was_to_be_shorter = decision.predicted_seconds < decision.predicted_previous_seconds
     return was_to_be_shorter and measured.previous_seconds is not None and measured.seconds > measured.previous_seconds
 
 
 def sends_in_more_parts(plan: Plan, other: Plan) -> bool:
-    """Whether a plan's timetable sends more buffers than another plan does, or more of them at the same time."""
+    """Return whether a plan's timetable sends more buffers than another plan does, or more of them at the same time."""
     is_finer = len(plan.fusion.cuts) > len(other.fusion.cuts) or plan.num_links > other.num_links
     return is_finer and plan.timetable is not None
 
 
 def _fits(report: StepReport, predicted: float) -> bool:
-    """Whether a step's exchange is what it would be on a network on which so many seconds are predicted."""
+    """Return whether a step's exchange is what it would be on a network on which so many seconds are predicted."""
     measured = report.exchange_seconds(predicted)
     if measured <= 0:
         return False

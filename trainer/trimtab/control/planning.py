@@ -30,7 +30,13 @@ class FusionPlanning:
     """
 
     def __init__(self, predictor: Predictor, facts: ModelFacts, ratios: Sequence[float]) -> None:
-        """``ratios`` are those that planners are asked at."""
+        """Plan for a nominal network until `renew` names another.
+
+        Args:
+            predictor: What is known of buffers' times.
+            facts: What never changes during a run.
+            ratios: Those that planners are asked at.
+        """
         self._predictor, self._facts, self._ratios = predictor, facts, tuple(ratios)
         self._alpha, self._beta = _NOMINAL_ALPHA, _NOMINAL_BETA
         self._may_cut = True
@@ -38,9 +44,12 @@ class FusionPlanning:
         self._nearest: dict[float, float] = {1.0: 1.0}
 
     def renew(self, alpha: float, beta: float, *, may_cut: bool = True) -> None:
-        """Forget what was planned: more is known by now, and of a network of these alpha and beta.
+        """Forget what was planned: more is known by now.
 
-        ``may_cut``: as `StepFacts` has it.
+        Args:
+            alpha: Seconds per message on the network to plan for.
+            beta: Seconds per byte on it.
+            may_cut: As `StepFacts` has it.
         """
         self._alpha, self._beta, self._may_cut = alpha, beta, may_cut
         self._made.clear()
@@ -55,7 +64,7 @@ class FusionPlanning:
         source: str = sources.default,
         wire: str = wires.default,
     ) -> Plan:
-        """The plan with these values, in the buffers that the planner ``fusion`` makes for it."""
+        """Return the plan with these values, in the buffers that the planner ``fusion`` makes for it."""
         asked_at, others = self._nearest_ratio(ratio), (schedule, source, wire)
         key = (fusion, asked_at, collective, sparsifier, *others)
         if key not in self._made:
@@ -64,9 +73,10 @@ class FusionPlanning:
         return _plan(ratio, collective, sparsifier, made, *others, timetable)
 
     def first(self, settings: ControllerSettings) -> Plan:
-        """The plan to begin training with: a static policy's own, or dense.
+        """Return the plan to begin training with: a static policy's own, or dense.
 
-        Raises `UserError` where a planner that may be chosen later has no plan for this model.
+        Raises:
+            UserError: A planner that may be chosen later has no plan for this model.
         """
         if settings.static_plan is not None:
             return self._cut(settings.static_plan, settings.static_plan.fusion.planner)
@@ -75,14 +85,14 @@ class FusionPlanning:
         return self.dense(settings)
 
     def dense(self, settings: ControllerSettings) -> Plan:
-        """The plan that sends everything, by the first planner and the first schedule that are allowed."""
+        """Return the plan that sends everything, by the first planner and the first schedule that are allowed."""
         return self._cut(replace(_DENSE, schedule=settings.schedules[0]), settings.fusions[0])
 
     def _cut(self, plan: Plan, fusion: str) -> Plan:
         return self.plan(plan.ratio, plan.collective, plan.sparsifier, fusion, plan.schedule, plan.source, plan.wire)
 
     def _make(self, uncut: Plan) -> tuple[FusionPlan, Timetable | None]:
-        """The buffers that the plan's fusion planner makes, cut further where its schedule sends them in parts."""
+        """Make the buffers by the plan's fusion planner, cut further if its schedule sends them in parts."""
         profile, costs, planner = self._predictor.profile, self._costs(uncut), uncut.fusion.planner
         fusion = plan_of(planner, self._facts.tensor_sizes, profile=profile, costs=costs)
         is_sgd = self._facts.optimizer.kind == "sgd"
@@ -105,7 +115,7 @@ class FusionPlanning:
         return self._nearest[ratio]
 
     def _costs(self, plan: Plan) -> BufferCosts:
-        """What buffers take under the plan, by size: in proportion to what the whole gradient takes."""
+        """Return what buffers take under the plan, by size: in proportion to what the whole gradient takes."""
         predictor, num_elements, num_ranks = self._predictor, self._facts.num_elements, self._facts.num_ranks
         alpha, beta = self._alpha, self._beta
 

@@ -1,4 +1,4 @@
-"""Why a decision was taken, in one plain sentence."""
+"""Reasons of decisions, each in one plain sentence."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ from trimtab.plan.plan import Plan
 
 
 def reason_to_keep(present: Prediction, best: Prediction, gained: float, needed: float, faster: bool) -> str:
-    """The present plan stays: ``gained``, the logarithm of what would shorten the time to target, is not ``needed``.
+    """Say why the present plan stays.
 
-    ``faster``: whether the best has a step so much shorter that a change would be for its sake, not for the gain's.
+    Args:
+        present: The present plan.
+        best: The plan that would be the change.
+        gained: The logarithm of how much sooner the best reaches the target.
+        needed: What that must be for a change.
+        faster: Whether the best has a step so much shorter that a change would be for its sake, not for the gain's.
     """
     if gained <= 0 or best.plan.with_version(0) == present.plan.with_version(0):
         return f"nothing is predicted to be better than {present.plan.name}"
@@ -28,14 +33,14 @@ def reason_to_keep(present: Prediction, best: Prediction, gained: float, needed:
 
 
 def reason_to_change(present: Prediction, chosen: Prediction) -> str:
-    """Another plan is adopted."""
+    """Say why another plan is adopted."""
     if chosen.plan.is_dense and not chosen.plan.local_steps and chosen.plan.wire == wires.default:
         return f"no sparse plan is predicted to reach the target sooner than {chosen.plan.name}"
     return _instead(chosen, present)
 
 
 def reason_to_start(dense: Prediction, chosen: Prediction) -> str:
-    """The warm-up is not dense."""
+    """Say why the warm-up is not dense."""
     return (
         f"until steps are measured: by what is assumed of the machine, {chosen.plan.name} should take "
         f"{format_duration(chosen.step_seconds)} a step, and dense {format_duration(dense.step_seconds)}"
@@ -43,14 +48,14 @@ def reason_to_start(dense: Prediction, chosen: Prediction) -> str:
 
 
 def of_optimizer(reason: str, optimizer: OptimizerFamily) -> str:
-    """A reason, and where it rests on a guess of the optimizer, that it does."""
+    """Return a reason; if it rests on a guess of the optimizer, it says so."""
     if optimizer.kind != "unknown":
         return reason
     return f"{reason} (what compression costs {optimizer.name} is not known: charged like Adam, which it costs most)"
 
 
 def of_progress(reason: str, left: Plan, correction: Correction) -> str:
-    """A reason to leave a plan, where the job's own loss has shown that its steps bring less than was promised."""
+    """Say why a plan is left if the job's own loss has shown that its steps bring less than was promised."""
     return (
         f"by the job's own loss a step of {left.name} brings {1 / correction.believed:.0%} of what was promised "
         f"(within a factor of {correction.deviation:.2f}): {reason}"

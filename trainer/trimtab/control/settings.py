@@ -1,4 +1,4 @@
-"""What the controller may choose from: what a job's ``communication`` says, and what of it a script can follow."""
+"""The controller's choices: what a job's ``communication`` allows, and which of these a script can follow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimtab.plan.plan import FusionPlan, Plan
 
 
 def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> ControllerSettings:
-    """What a TrainingJob's ``communication`` says, in the controller's terms."""
+    """Translate a TrainingJob's ``communication`` into the controller's terms."""
     wanted = job.spec.communication
     gradient: tuple[str, ...] = (sources.default,)
     chosen, delays_updates = wanted.local_steps, any(schedules[name].delays_updates for name in wanted.schedules)
@@ -50,7 +50,7 @@ def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> Control
 
 
 def _wires_of(wanted: Communication) -> tuple[str, ...]:
-    """Formats in which values may cross: as the job says, or the default ones that every collective sends."""
+    """Return the formats in which values may cross: as the job says, or the defaults that every collective sends."""
     if wanted.value_formats is not None:
         return wanted.value_formats
     sent = [collectives[name].wires for name in wanted.collectives]
@@ -58,7 +58,7 @@ def _wires_of(wanted: Communication) -> tuple[str, ...]:
 
 
 def _dense_wires_of(wanted: Communication) -> tuple[str, ...]:
-    """Formats in which whole gradients may cross beside float32: all that may, or those of them that the job names."""
+    """Return the formats for whole gradients beside float32: all that may round them, or those that the job names."""
     named = wanted.value_formats
     return tuple(row.name for row in wires.rows() if row.rounds_dense and (named is None or row.name in named))
 
@@ -66,10 +66,17 @@ def _dense_wires_of(wanted: Communication) -> tuple[str, ...]:
 def fit_to_script(
     asked: ControllerSettings, *, alternating_optimizers: bool, by_hand: bool, is_hook: bool, say: Callable[[str], None]
 ) -> ControllerSettings:
-    """The settings without what it cannot: optimizers that take turns, steps by hand, a hook of DDP's.
+    """Return the settings without what the script cannot follow.
 
-    The first two need all gradients in each step, and rounds need one optimizer. A hook sees no loop that could try
-    plans, and no forward pass that could wait. ``say`` takes a line for each field of the job that is not heeded.
+    Optimizers that take turns, and steps by hand, need all gradients in each step, and rounds need one optimizer. A
+    hook sees no loop that could try plans, and no forward pass that could wait.
+
+    Args:
+        asked: The settings that the job asks for.
+        alternating_optimizers: Whether the script has optimizers that take turns.
+        by_hand: Whether the script steps by hand.
+        is_hook: Whether the session is a hook of DDP's.
+        say: Takes a line for each field of the job that is not heeded.
     """
     kept, why = asked, "by optimizers that take turns" if alternating_optimizers else "by a script that steps by hand"
     if alternating_optimizers or by_hand:
@@ -85,7 +92,7 @@ def fit_to_script(
 
 
 def sources_by_default(optimizer: OptimizerFamily, most: int = LocalSteps().max) -> tuple[str, ...]:
-    """What a job that says nothing of local steps may choose in loops over ``session.batches``, beside gradients.
+    """Return the sources beside gradients for loops over ``session.batches`` of a job that says nothing of local steps.
 
     What local steps cost was measured of the kin of Adam and of SGD; of an optimizer that is neither nobody knows.
     """
@@ -93,13 +100,13 @@ def sources_by_default(optimizer: OptimizerFamily, most: int = LocalSteps().max)
 
 
 def sources_of(wanted: LocalSteps) -> tuple[str, ...]:
-    """The sources that a job permits, updates with its outer step."""
+    """Return the sources that a job permits, updates with its outer step."""
     outer = f":{OUTER_RATE.name}={wanted.outer_rate}:{OUTER_MOMENTUM.name}={wanted.outer_momentum}"
     between = sources_between(wanted.min, wanted.max)
     return tuple(each if each == sources.default else sources.normalize(each + outer) for each in between)
 
 
 def sources_between(fewest: int, most: int) -> tuple[str, ...]:
-    """The sources with ``fewest`` to ``most`` local steps: both ends, and powers of 4 between."""
+    """Return the sources with ``fewest`` to ``most`` local steps: both ends, and powers of 4 between."""
     steps = {fewest, most, *(4**power for power in range(10))}
     return tuple(f"update:steps={n}" if n else sources.default for n in sorted(steps) if fewest <= n <= most)

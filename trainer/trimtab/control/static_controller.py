@@ -39,15 +39,15 @@ class StaticPolicy:
         self._learner, self._begun_with = learner, begun_with
         self._planned_with = learner.predictor.profile
         self._has_said = False
-        """What steps should take on the job's network."""
+        """True if it was said what steps should take on the job's network."""
         self._steps_seconds: tuple[int, float] | None = None
-        """Taken since then, until that is said once more."""
+        """Number and seconds of the steps since that was first said, until it is said once more."""
         self._promised_compute = 0.0
-        """Of a step, as it was said when steps had last told it."""
+        """Computation of a step [s], as it was said when steps had last told it."""
         self._is_cut_too_fine = False
 
     def observe_step(self, report: StepReport, network: Network | None) -> None:
-        """A training step that tells what its plan takes has ended."""
+        """Learn from a training step that tells what its plan takes."""
         if self._steps_seconds is not None:
             steps, seconds = self._steps_seconds
             self._steps_seconds = steps + 1, seconds + report.step_seconds
@@ -56,17 +56,22 @@ class StaticPolicy:
             self._learner.compression(report)
 
     def parts_underperform(self) -> None:
-        """Steps have turned out longer in the plan's parts than before: plan it without them."""
+        """Have the plan planned without its parts: steps have turned out longer in these than before."""
         self._is_cut_too_fine = True
 
     def look(
         self, renew: Callable[[Network], PlanEvaluator], network: Network | None, *, has_network_moved: bool
     ) -> tuple[Trigger, Choice] | None:
-        """What is to be written down, if anything: the same plan in other buffers, or that it stays as it is.
+        """Return what is to be written down, if anything: the same plan in other buffers, or that it stays as it is.
 
-        The latter when steps were profiled and the ``network`` is known, once more some steps later, and whenever the
-        network has moved since something was written. ``renew`` has the plan planned by what is known; it is asked once
-        for each profile, where the plan's parts underperform, and where something is to be said.
+        That it stays is written down when steps were profiled and the network is known, once more some steps later, and
+        whenever the network has moved since something was written.
+
+        Args:
+            renew: Has the plan planned by what is known. It is asked once for each profile, if the plan's parts
+                underperform, and if something is to be said.
+            network: The present network; None if it is not known.
+            has_network_moved: Whether it is another than when something was last written.
         """
         profile = self._learner.predictor.profile
         is_new, says = profile is not self._planned_with, self._says(network, has_network_moved)
@@ -93,7 +98,7 @@ class StaticPolicy:
     def _change(
         self, evaluator: PlanEvaluator, *, is_new: bool, is_cut_too_fine: bool
     ) -> tuple[Trigger, Choice] | None:
-        """The same plan in other buffers, by a profile that is new or because the present ones are cut too fine."""
+        """Return the same plan in other buffers, by a new profile or because the present ones are cut too fine."""
         found, present = evaluator.first(), evaluator.present
         if is_cut_too_fine and sends_in_more_parts(present.plan, found.plan):
             num_parts = len(present.plan.fusion.cuts)
@@ -107,7 +112,7 @@ class StaticPolicy:
         return None
 
     def _says(self, network: Network | None, has_network_moved: bool) -> Trigger | None:
-        """Why to say what steps should take, if at all; of dense there is nothing to say."""
+        """Return why to say what steps should take, if at all; of dense there is nothing to say."""
         if self._begun_with.is_dense or network is None:
             return None
         if not self._has_said:
@@ -118,13 +123,16 @@ class StaticPolicy:
         return "network" if has_network_moved else None
 
     def _is_left_for(self, found: Prediction, present: Prediction) -> bool:
-        """Whether buffers or a timetable that no profile was behind are replaced, or others that are worth it."""
+        """Return whether the present buffers are replaced: no profile was behind them, or others are worth it."""
         is_first = present.plan.timetable is None and present.plan.fusion.cuts == self._begun_with.fusion.cuts
         return found.plan != present.plan.with_version(0) and (is_first or _is_worth_it(found, present))
 
 
 def _is_worth_it(found: Prediction, present: Prediction) -> bool:
-    """Times are never measured twice alike; a change for their noise's sake would only be followed by the next."""
+    """Return whether a plan is so much sooner at the target that it is not by noise alone.
+
+    Times are never measured twice alike; a change for their noise's sake would only be followed by the next.
+    """
     return (
         found.step_seconds * found.convergence_slowdown
         < _WORTH_IT * present.step_seconds * present.convergence_slowdown

@@ -1,4 +1,4 @@
-"""How many seconds trials and decisions may take, by how many they have taken so far."""
+"""The seconds that trials and decisions may take, by how many they have taken so far."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ class TrialBudget:
 
     @property
     def has_begun(self) -> bool:
-        """Whether training has."""
+        """True if training has begun."""
         return self._began is not None
 
     def begin(self, now: float) -> None:
-        """Training begins. Further calls change nothing."""
+        """Take the time at which training begins. Further calls change nothing."""
         if self._began is None:
             self._began = self._last_trials_ended = now
 
     def decided(self, seconds: float) -> None:
-        """A decision took so many seconds of a processor."""
+        """Count the seconds of a processor that a decision took."""
         self._spent_seconds += seconds
         self._deciding_seconds += seconds
         self._longest_decision = max(self._longest_decision, seconds)
 
     def reserve(self, predicted_seconds: float) -> None:
-        """Trials were asked for: until they have ended, no others may run."""
+        """Reserve the time of trials that were asked for: until they have ended, no others may run."""
         self._reserved = predicted_seconds
 
     def ended(self, seconds: float, now: float) -> None:
-        """Trials have ended after so many seconds; 0: they were refused."""
+        """Count the seconds after which trials have ended; 0: they were refused."""
         if self._reserved and seconds:
             self._overrun = min(_LARGEST_OVERRUN, max(1.0, seconds / self._reserved))
         self._reserved = None
@@ -54,11 +54,11 @@ class TrialBudget:
         self._last_trials_ended = now
 
     def may_decide(self, now: float) -> bool:
-        """Whether decisions have taken so little that one which can wait, need not."""
+        """Return whether decisions have taken so little that one which can wait, need not."""
         return self._began is not None and self._deciding_seconds <= _DECIDING_SHARE * (now - self._began)
 
     def available(self, now: float) -> float:
-        """Seconds that trials may be predicted to take now; 0 or less where their share is spent.
+        """Return the seconds that trials may be predicted to take now; 0 or less if their share is spent.
 
         Two shares bound it: that of the time since training began, less what trials and decisions have spent and the
         decision after these trials will; and that of the time since the last trials. Both are divided by the overrun

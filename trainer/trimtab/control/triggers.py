@@ -1,4 +1,4 @@
-"""When the choice of plan is opened, for the first time and again, and for which reason."""
+"""Reasons to open the choice of plan, for the first time and again, and when each is due."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Triggers:
 
     def __init__(self) -> None:
         self.is_warm = False
-        """Whether the warm-up is over."""
+        """True if the warm-up is over."""
         self._queued: Trigger | None = None
         self._second_look: tuple[Trigger, int] | None = None
-        """What for, and at which step."""
+        """The second look's reason, and the step at which it is due."""
         self._more_choice_at: int | None = None
 
     @property
     def is_settled(self) -> bool:
-        """Whether the warm-up is over, and nothing is queued nor to be looked at again."""
+        """True if the warm-up is over, and nothing is queued nor to be looked at again."""
         return self.is_warm and self._queued is None and self._second_look is None
 
     def resume(self, *, is_warm: bool) -> None:
@@ -53,15 +53,15 @@ class Triggers:
         self._second_look = (trigger, step)
 
     def allow_local_sgd(self, step: int) -> None:
-        """Further sources are open to choice from a step on: after a choice without them, a new one is due soon.
+        """Open further sources to choice from a step on: after a choice without them, a new one is due soon.
 
-        What waits in residuals until then crosses whole where the source changes, and steps are slow meanwhile.
+        What waits in residuals until then crosses whole if the source changes, and steps are slow meanwhile.
         """
         if self.is_warm:
             self._more_choice_at = step + _FIRST_STEPS
 
     def fell_back(self) -> None:
-        """A guard has brought dense back: the next decision is due when its hold ends, and no second look before."""
+        """Queue the decision that is due when a guard's hold of dense ends, and drop any second look before."""
         self._queued, self._second_look = "guard", None
 
     def due(
@@ -73,9 +73,14 @@ class Triggers:
         has_gain_moved: bool,
         has_progress_moved: bool = False,
     ) -> Trigger | None:
-        """The reason to decide at this step, if there is one; it counts as acted upon.
+        """Return the reason to decide at this step, if there is one; it counts as acted upon.
 
-        ``has_gain_moved``, ``has_progress_moved``: and nothing speaks against acting upon it.
+        Args:
+            step: The present step.
+            is_warmed_up: Whether enough steps have passed for the warm-up to be over.
+            has_network_moved: Whether the network is another than the plan was chosen for.
+            has_gain_moved: Whether the gain has moved, and nothing speaks against acting upon it.
+            has_progress_moved: Whether experiments or the loss have news, and nothing speaks against acting upon it.
         """
         if not self.is_warm:
             if not is_warmed_up:

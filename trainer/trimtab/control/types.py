@@ -1,4 +1,4 @@
-"""What goes into the controller and what comes out: plain immutable records, SI base units throughout."""
+"""The controller's input and output: plain immutable records, SI base units throughout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Policy = Literal["adaptive", "static"]
 
 @dataclass(frozen=True)
 class ControllerSettings:
-    """What the user may say about the control loop; the defaults are those of Flexible Communication, section 3-E."""
+    """The user's settings of the control loop; the defaults are those of Flexible Communication, section 3-E."""
 
     policy: Policy = "adaptive"
     """*adaptive* chooses while training; *static* trains under `static_plan` (dense included) from the first step."""
@@ -44,17 +44,17 @@ class ControllerSettings:
     collectives: tuple[str, ...] = DEFAULT_COLLECTIVES
     """Sparse collectives that may be chosen. Dense is always allowed: it is the fallback of every guard rail."""
     sparsifiers: tuple[str, ...] = (sparsifiers.default,)
-    """What may select, under a sparse plan."""
+    """Sparsifiers that may be chosen, under a sparse plan."""
     fusions: tuple[str, ...] = ("single",)
     """Planners that may make the buffers; training starts with those of the first, and dense always has them."""
     schedules: tuple[str, ...] = (schedules.default,)
-    """When buffers may be sent; training starts with the first, and dense always has it."""
+    """Schedules that may send the buffers; training starts with the first, and dense always has it."""
     sources: tuple[str, ...] = (sources.default,)
-    """What may be compressed."""
+    """Sources that may be compressed: gradients, or updates of local steps."""
     sources_in_batches: tuple[str, ...] = ()
-    """What may be compressed besides, in loops over ``session.batches``: at their end ranks come together."""
+    """Sources that may be chosen besides in loops over ``session.batches``: at their end ranks come together."""
     dense_collectives: tuple[str, ...] = DENSE_COLLECTIVES
-    """How whole gradients and updates may be summed, beside `DENSE`, as which they always may."""
+    """Collectives that may sum whole gradients and updates, beside `DENSE`, which always may."""
     dense_wires: tuple[str, ...] = tuple(name for name in wires.built_in if wires[name].rounds_dense)
     """Formats in which whole gradients may be sent, beside float32, in which they always may."""
     wires: tuple[str, ...] = tuple(name for name in wires.built_in if wires[name].is_default)
@@ -75,7 +75,7 @@ class ControllerSettings:
     """Steps before the first decision; fewer where steps are slow. They are dense where that costs little."""
 
     def in_loop_of(self, num_steps: float) -> ControllerSettings:
-        """The settings in loops of so many steps over ``session.batches``, which end rounds: none is to be longer."""
+        """Return the settings in loops of so many steps over ``session.batches``: no round is longer than its loop."""
         sources = (*self.sources, *self.sources_in_batches)
         within = tuple(each for each in sources if source_options(each).local_steps <= num_steps)
         return replace(self, sources=within or self.sources, sources_in_batches=())
@@ -129,16 +129,16 @@ class ControllerSettings:
             )
 
     def is_profile_news(self, *, is_first: bool) -> bool:
-        """Whether a profile may change the choice: the first, where there is one; any, where schedules are planned."""
+        """Return whether a profile may change the choice: the first, if there is one; any, if schedules are planned."""
         has_choice = len(self.fusions) * len(self.schedules) > 1
         return (is_first and has_choice) or any(schedules[each].is_planned for each in self.schedules)
 
 
 @dataclass(frozen=True)
 class OptimizerFamily:
-    """What decides how many more steps than dense a run needs under compression.
+    """The kind of optimizer, which decides how many more steps than dense a run needs under compression.
 
-    `trimtab.control.cost_model.convergence` decides by it.
+    `trimtab.control.cost_model.convergence` reads it.
     """
 
     name: str
@@ -146,12 +146,12 @@ class OptimizerFamily:
     kind: Literal["sgd", "adam", "unknown"]
     """*adam*: all that divide by a running size of the gradient. *unknown* is charged like it, and decisions say so."""
     has_mean_moments: bool = False
-    """Whether local steps leave it the second moments of mean gradients (`trimtab.engine.local_sgd.second_moments`)."""
+    """True if local steps leave it the second moments of mean gradients (`trimtab.engine.local_sgd.second_moments`)."""
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What never changes during a run."""
+    """The facts of model, ranks and machine that never change during a run."""
 
     num_elements: int
     """Gradient elements n; a gradient is 4n bytes."""
@@ -163,9 +163,9 @@ class ModelFacts:
     select_seconds_per_element: float = 1e-9
     """A first guess of what selection costs, until it is measured: one pass of a fused kernel on a busy core."""
     link_slowness: tuple[float, ...] = (1.0,)
-    """Of each interface that joins the ranks: how much longer an exchange takes on it than on the first."""
+    """Factor for each interface that joins the ranks: how much longer an exchange takes there than on the first."""
     shares_interface: bool = False
-    """Whether ranks may connect by further links over their first interface."""
+    """True if ranks may connect by further links over their first interface."""
     ranks_on_each: int = 1
     """Ranks of each host, which share its network device; 1 where hosts have unlike many."""
 
@@ -180,12 +180,12 @@ class NetworkView:
     bandwidth: float
     """1/beta: bytes per second."""
     stale: bool = False
-    """Whether the measurement is too old to act on."""
+    """True if the measurement is too old to act on."""
 
 
 @dataclass(frozen=True)
 class StepReport:
-    """What rank 0 measured of one training step, after synchronising the device."""
+    """Rank 0's measurements of one training step, after synchronising the device."""
 
     step: int
     plan: Plan
@@ -209,9 +209,9 @@ class StepReport:
     residual_norm: float
     """Norm of this rank's residual after the step; 0 for dense."""
     finite: bool
-    """Whether every rank's gradient was finite (else the step was dropped everywhere)."""
+    """True if every rank's gradient was finite (else the step was dropped everywhere)."""
     loss_scale: float = 1.0
-    """What a GradScaler multiplied the loss by; above 1, it is still looking for a scale that gradients bear."""
+    """Factor by which a GradScaler multiplied the loss; above 1, it still looks for a scale that gradients bear."""
     steps_per_epoch: float = 0
     """Steps of the loop over ``session.batches`` that it was one of, at whose end ranks with local steps meet again.
 
@@ -221,21 +221,21 @@ class StepReport:
     loss: float | None = None
     """Before the step: the mean over ranks and over a round of local steps; None where the script does not tell it."""
     hidden_seconds: float = 0.0
-    """By how much longer the exchange may have taken: what others sent crossed while the last rank still computed.
+    """Seconds more that the exchange may have taken: what others sent crossed while the last rank still computed.
 
-    Of local steps only: in a round ranks drift further apart than an exchange takes.
+    They are above 0 for local steps only: in a round ranks drift further apart than an exchange takes.
     """
     arrival_seconds: tuple[float, ...] = ()
-    """By rank, from the end of the exchange before until it came to this one; empty where it is not known."""
+    """Seconds by rank, from the end of the exchange before until it came to this one; empty if they are not known."""
 
     def exchange_seconds(self, predicted: float) -> float:
-        """What the exchange took, as near to ``predicted`` [s] as what was measured allows."""
+        """Return what the exchange took, as near to ``predicted`` [s] as what was measured allows."""
         return min(max(self.collective_seconds, predicted), self.collective_seconds + self.hidden_seconds)
 
 
 @dataclass(frozen=True)
 class TrialReport:
-    """What rank 0 measured under one candidate: medians over the iterations of the trial, but for the last fields."""
+    """Rank 0's measurements of one candidate: medians over the iterations of the trial, but for the last fields."""
 
     plan: Plan
     step_seconds: float
@@ -249,7 +249,7 @@ class TrialReport:
     num_steps: int
     """Iterations that were measured."""
     wall_seconds: float
-    """What this candidate cost, its share of snapshot and restore included."""
+    """Seconds that this candidate cost, its share of snapshot and restore included."""
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ class SwitchPlan:
 
     plan: Plan
     decision: Decision
-    """Why; the same record is in the next `Controller.drain_log`."""
+    """The decision that tells why; `Controller.log` drains the same record."""
 
 
 Action = KeepGoing | RunTrials | SwitchPlan

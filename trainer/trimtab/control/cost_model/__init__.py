@@ -1,1 +1,1 @@
-"""What a plan would take: time, waiting and convergence."""
+"""The cost of a plan: time, waiting and convergence."""

@@ -1,4 +1,4 @@
-"""What times that are alike come to in the long run, pauses among them."""
+"""The long-run mean of times that are alike, pauses among them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ MOST_MEDIANS = 4.0
 
 
 def clipped_mean(seconds: Iterable[float]) -> float:
-    """The mean of at least one time, in which an outlier counts for no more than four medians.
+    """Return the mean of at least one time, in which an outlier counts for no more than four medians.
 
     A script that evaluates every few steps makes those steps longer, and each training pays for that as often as it
-    steps. A median leaves it out where steps are told one by one, and holds it where a round of local steps is told
-    whole: computing then seemed to take longer in rounds, and shorter without. A pause that comes once in a thousand
-    steps, for a checkpoint, must not decide over those beside it.
+    steps. A median leaves it out where steps are reported one by one, and keeps it where a round of local steps is
+    reported whole: computing then seemed to take longer in rounds, and shorter without. A pause that comes once in a
+    thousand steps, for a checkpoint, must not decide over those beside it.
     """
     times = list(seconds)
     most = MOST_MEDIANS * median(times)

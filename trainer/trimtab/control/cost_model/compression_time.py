@@ -1,4 +1,4 @@
-"""What compression takes: something for each buffer, and on top what goes with the elements, by scheme and ratio.
+"""The time of compression: a part for each buffer, and a part that goes with the elements, by scheme and ratio.
 
 Selection samples each buffer, and wakes a thread for it: five buffers cost more than one of all their elements. Taken
 for a matter of elements alone, what many buffers cost would be charged to few ones, and planners would make many.
@@ -21,17 +21,23 @@ _LEAST_SHARE = 0.05
 
 
 class CompressTimes:
-    """Learns from the sums of steps."""
+    """Learns the time of compression from the sums of steps."""
 
     def __init__(self, of_elements: Curve) -> None:
         self._of_elements = of_elements
         self._seen: dict[str, dict[int, float]] = {}
-        """By scheme and ratio: what a step took with so many buffers, when it was last seen."""
+        """Seconds of a step when last seen, by scheme and ratio, then by number of buffers."""
         self.per_buffer = _BUFFER_SECONDS
-        """Seconds."""
+        """Seconds that each buffer adds to a step."""
 
     def observe(self, plan: Plan, seconds: float, step: int) -> None:
-        """A step's compression took so long under a plan."""
+        """Learn how long a step's compression took under a plan.
+
+        Args:
+            plan: The plan of the step; dense teaches nothing.
+            seconds: Summed over the step's buffers.
+            step: The step's number, by which measurements age.
+        """
         if plan.is_dense or seconds <= 0:
             return
         num_buffers = len(plan.fusion.cuts)
@@ -40,22 +46,27 @@ class CompressTimes:
         self._of_elements.observe(plan, max(_LEAST_SHARE * seconds, seconds - self.per_buffer * num_buffers), step)
 
     def of_elements(self, plan: Plan) -> float:
-        """What all elements take together, in however many buffers."""
+        """Return the seconds a step that all elements take together, in however many buffers."""
         return self._of_elements(plan)
 
     def __call__(self, plan: Plan) -> float:
-        """What a step takes under a plan."""
+        """Return the seconds that a step's compression takes under a plan."""
         return self._of_elements(plan) + self.per_buffer * len(plan.fusion.cuts)
 
     def of_buffer(self, plan: Plan, num_elements: int) -> Callable[[int], float]:
-        """What a buffer takes by itself, by its size, where there are so many elements in all; nothing for dense."""
+        """Return the seconds that a buffer's compression takes, as a function of its elements; 0 for dense.
+
+        Args:
+            plan: The plan that compresses.
+            num_elements: Elements of the whole gradient.
+        """
         if plan.is_dense:
             return lambda size: 0.0
         each = self._of_elements(plan) / num_elements
         return lambda size: self.per_buffer + each * size
 
     def state_dict(self) -> dict[str, Any]:
-        """What was measured, as JSON data."""
+        """Return what was measured, as JSON data."""
         seen = {cell: [[count, seconds] for count, seconds in by.items()] for cell, by in self._seen.items()}
         return {"of_elements": self._of_elements.state_dict(), "by_buffers": seen}
 
@@ -73,7 +84,10 @@ def _cell(plan: Plan) -> str:
 
 
 def _slope(seen: dict[str, dict[int, float]]) -> float:
-    """Seconds by which one more buffer lengthens a step, within cells, and towards the prior where few are known."""
+    """Return the seconds by which one more buffer lengthens a step.
+
+    The slope is that within cells, and tends to the prior if few are known.
+    """
     together, squares = _PRIOR_WEIGHT * _BUFFER_SECONDS, _PRIOR_WEIGHT
     for by_count in seen.values():
         count, seconds = fmean(by_count), fmean(by_count.values())

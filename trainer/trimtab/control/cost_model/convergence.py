@@ -1,4 +1,4 @@
-"""How many times dense's steps a run needs because error feedback applies gradients late, by the optimizer's family.
+"""The convergence slowdown: steps over dense's, since error feedback applies gradients late, by optimizer family.
 
 Nothing is lost: what a step does not send waits in the residual. What the wait costs depends on the optimizer.
 
@@ -77,9 +77,13 @@ _DELAYED = 1.25
 
 
 def convergence_slowdown(plan: Plan, gain: float, facts: ModelFacts, *, tolerates_staleness: bool = True) -> float:
-    """Steps to the target over dense's, for a plan of this gain; an unknown optimizer is charged like Adam.
+    """Return a plan's steps to the target over dense's; an unknown optimizer is charged like Adam.
 
-    ``tolerates_staleness``: as `Profile.tolerates_staleness` has it.
+    Args:
+        plan: The plan that is charged.
+        gain: The plan's gain; SGD's law alone reads it.
+        facts: The number of ranks and the optimizer.
+        tolerates_staleness: As `Profile.tolerates_staleness` returns it.
     """
     rounded = 1 + wires[plan.wire].error
     merged = plan.merged_iterations
@@ -100,7 +104,7 @@ def convergence_slowdown(plan: Plan, gain: float, facts: ModelFacts, *, tolerate
 
 
 def doubt(plan: Plan, facts: ModelFacts) -> float:
-    """By how much (log) sooner than dense a plan must be at the target to count as alike.
+    """Return by how much (log) sooner than dense a plan must be at the target to count as alike.
 
     Of two plans as good as each other the one that sends more is the safer; and in long rounds, where training mostly
     computes, little is saved by sending less. SGD's law reads the gain of the job itself.
@@ -112,7 +116,7 @@ def doubt(plan: Plan, facts: ModelFacts) -> float:
 
 @lru_cache(maxsize=20_000)
 def _updates(local_steps: int, update_frequency: float, num_ranks: int, has_mean_moments: bool) -> float:
-    """By H and by how often an element is heard of, in the logarithms of both."""
+    """Interpolate the updates' table by H and by how often an element is updated, in the logarithms of both."""
     table = _UPDATES_OF_MEAN_MOMENTS if has_mean_moments else _UPDATES
     rows = [(num_local, _interpolated(row, update_frequency)) for num_local, row in table]
     ranks_share: float = (num_ranks / _MOST_RANKS) ** _OWN_GRADIENTS
@@ -120,18 +124,18 @@ def _updates(local_steps: int, update_frequency: float, num_ranks: int, has_mean
 
 
 def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
-    """Between points of falling place, in the logarithms of place and value; beyond both ends the line goes on."""
+    """Interpolate in the logarithms of place and value, between points of falling place; both ends are extrapolated."""
     (above, high), (below, low) = next((ends for ends in pairwise(points) if at >= ends[1][0]), points[-2:])
     return high * exp(log(above / at) / log(above / below) * log(low / high))
 
 
 def reads_gain(optimizer: OptimizerFamily) -> bool:
-    """Whether the gain tells anything of the steps that this optimizer needs."""
+    """Return whether the gain tells anything of the steps that this optimizer needs."""
     return optimizer.kind == "sgd"
 
 
 def _sgd(plan: Plan, gain: float) -> float:
-    """Of a plan of this gain; dense's is 1, whatever it exchanges."""
+    """Return the slowdown of a plan of this gain under SGD; dense's is 1, whatever it exchanges."""
     num_local = max(1, plan.local_steps)
     per_step = 0.0 if plan.is_dense else plan.row.staleness_steps * (1 / gain - 1) ** (_POWER / 2)
     until_round_ends = (num_local - 1) / 2  # on average

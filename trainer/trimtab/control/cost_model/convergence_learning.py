@@ -1,4 +1,4 @@
-"""What steps really bring, learned from the job's own loss: how far the law of relative steps is off for this job.
+"""The true worth of steps, learned from the job's own loss: how far the law of relative steps is off for this job.
 
 The law (`trimtab.control.cost_model.convergence`) says how many steps a plan needs beside dense. Where the plan
 changes, the slope of the loss says whether that is so: where it falls half as fast as the law has it, the plan needs
@@ -54,7 +54,7 @@ _DISAPPOINTING = 1.25
 
 @dataclass(frozen=True)
 class Correction:
-    """How many times the steps that the law has a plan needs, as far as the job's own loss has shown it."""
+    """Factor on the steps that the law says a plan needs, as far as the job's own loss has shown it."""
 
     applied: float
     """The part that lies beyond one deviation; 1 without significance."""
@@ -65,23 +65,23 @@ class Correction:
 
     @property
     def is_disappointing(self) -> bool:
-        """Whether steps certainly bring much less than the law promised."""
+        """True if steps certainly bring much less than the law promised."""
         return self.applied > _DISAPPOINTING
 
 
 class Progress:
-    """Told of the loss of each step; says by how much to correct the law. It draws nothing and asks no clock."""
+    """Learns from the loss of each step by how much to correct the law. It draws nothing and asks no clock."""
 
     def __init__(self) -> None:
         self._weights = {sent: _prior(lines) for sent, lines in _LINES.items()}
-        """By what is sent, the logarithm of how much each of its lines was believed when the hypotheses were made."""
+        """Log-weights of the lines of each kind that is sent, as they were when the hypotheses were made."""
         self._hypotheses: _Hypotheses | None = None
         self._differences: deque[float] = deque(maxlen=_NOISE_WINDOW)
         self._last: tuple[Plan, float] | None = None
         self._acted_upon = dict.fromkeys(_SENT, 0.0)
         self._moments: dict[str, tuple[float, ...]] = {}
         self._corrections: dict[tuple[str, float], Correction] = {}
-        """Since the last loss, by what is sent and its ratio: a decision asks a thousand times."""
+        """Corrections since the last loss, by what is sent and its ratio: a decision asks a thousand times."""
 
     def observe(self, plan: Plan, loss: float, convergence_slowdown: float) -> None:
         """Take the loss at a step's beginning, or a round's mean, and the law's slowdown of its plan."""
@@ -102,7 +102,7 @@ class Progress:
         self._corrections.clear()
 
     def correction(self, plan: Plan) -> Correction:
-        """What is known of a plan, or of plans like it."""
+        """Return what is known of a plan, or of plans like it; a factor of 1 for dense gradients."""
         if (sent := _sent(plan)) is None:
             return Correction(1.0, 1.0, 1.0)
         if (sent, plan.ratio) not in self._corrections:
@@ -111,43 +111,46 @@ class Progress:
 
     @property
     def is_learning(self) -> bool:
-        """Whether losses are told, and enough of them were."""
+        """True if losses are told, and enough of them were."""
         return self._hypotheses is not None
 
     @property
     def has_moved(self) -> bool:
-        """Whether a correction is another than when it was last acted upon."""
+        """True if a correction is another than when it was last acted upon."""
         return any(abs(now - self._acted_upon[sent]) > _WORTH_A_LOOK for sent, now in self._applied().items())
 
     def look(self) -> None:
-        """The present corrections are acted upon: what moves is counted from here."""
+        """Acknowledge the present corrections: what moves is counted from here."""
         self._acted_upon = self._applied()
 
     def state_dict(self) -> dict[str, Any]:
-        """What is believed, as JSON data. The curve is learned anew."""
+        """Return what is believed, as JSON data. The curve is learned anew."""
         believed = {sent: self._unnormalized(sent).tolist() for sent in self._weights}
         return {"weights": believed, "acted_upon": self._acted_upon}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`. What it does not name, as whole updates once were not, is believed as before."""
+        """Load what `state_dict` returned.
+
+        What the state does not name, as whole updates once were not, is believed as before.
+        """
         self._weights |= {sent: np.array(weights) for sent, weights in state["weights"].items()}
         self._acted_upon |= state["acted_upon"]
         self._moments.clear()
         self._corrections.clear()
 
     def _applied(self) -> dict[str, float]:
-        """By what is sent, the logarithm of the correction that is applied in the middle."""
+        """Return the logarithm of the correction that is applied in the middle, by what is sent."""
         return {sent: _beyond(of[0], sqrt(max(0.0, of[2]))) for sent in self._weights if (of := self._believed(sent))}
 
     def _correction(self, sent: str, at: float) -> Correction:
-        """Of what is sent, at so many decades below the middle ratio."""
+        """Return the correction of what is sent, at so many decades below the middle ratio."""
         offset, tilt, var_offset, cov, var_tilt = self._believed(sent)
         mean = offset + at * tilt
         deviation = sqrt(max(0.0, var_offset + 2 * at * cov + at**2 * var_tilt))
         return Correction(exp(_beyond(mean, deviation)), exp(mean), exp(deviation))
 
     def _believed(self, sent: str) -> tuple[float, ...]:
-        """Means of offset and tilt, and their variances, with the covariance between these."""
+        """Return the means of offset and tilt, then the offset's variance, the covariance and the tilt's variance."""
         if sent not in self._moments:
             weights = np.exp(self._log_weights(sent))
             lines = _LINES[sent]
@@ -157,7 +160,7 @@ class Progress:
         return self._moments[sent]
 
     def _log_weights(self, sent: str) -> Array:
-        """[lines]: normalized."""
+        """Return how much each line is believed, as normalized logarithms [lines]."""
         weights = self._unnormalized(sent)
         normalized: Array = weights - np.logaddexp.reduce(weights)
         return normalized
@@ -171,7 +174,15 @@ class _Hypotheses:
     """A line for each thing that is sent with each line for the others: a filter, and how much it is believed."""
 
     def __init__(self, weights: Mapping[str, Array], loss: float, noise: float, by_law: float, plan: Plan) -> None:
-        """A first loss under a plan, and the dense steps that its step brings by law."""
+        """Start from a first loss under a plan.
+
+        Args:
+            weights: By what is sent, the logarithm of how much each of its lines is believed.
+            loss: The first loss.
+            noise: One standard deviation of a loss from the curve.
+            by_law: Dense steps that the plan's step brings by the law.
+            plan: The plan of the step.
+        """
         self._prior = weights
         self._log_weights = np.zeros([1] * len(_SENT))
         """[lines of each thing that is sent]; one of what was not sent yet."""
@@ -179,7 +190,7 @@ class _Hypotheses:
         self._filters = LossFilters.starting(loss, noise, by_law / self._factors(plan))
 
     def predicted(self, loss: float, noise: float, by_law: float, plan: Plan, *, has_changed: bool) -> None:
-        """Believe each the more, the better it predicted the loss after a step under a plan."""
+        """Believe each hypothesis the more, the better it predicted the loss after a step under a plan."""
         before = self._log_weights.shape
         self.add_axis(plan)
         if self._log_weights.shape != before:
@@ -191,13 +202,13 @@ class _Hypotheses:
         self._log_weights = self._log_weights - self._log_weights.max()
 
     def add_axis(self, plan: Plan) -> None:
-        """What a plan sends has its lines from here on, if it had none yet."""
+        """Add the lines of what a plan sends, if they are not there yet."""
         sent = _sent(plan)
         if sent is not None and self._log_weights.shape[_SENT.index(sent)] == 1:
             self._log_weights = self._log_weights + _along(sent, self._prior[sent])
 
     def _factors(self, plan: Plan) -> Array:
-        """[hypotheses]: each one's correction of a plan."""
+        """Return each hypothesis's correction of a plan, as factors [hypotheses]."""
         if (sent := _sent(plan)) is None:
             return np.ones(self._log_weights.size)
         lines = _LINES[sent]
@@ -206,7 +217,7 @@ class _Hypotheses:
         return factors
 
     def log_weights(self, sent: str) -> Array | None:
-        """[lines] of a thing that is sent, whatever holds of the others; None where it was not sent yet."""
+        """Return [lines] of a thing that is sent, whatever holds of the others; None if it was not sent yet."""
         axis = _SENT.index(sent)
         if self._log_weights.shape[axis] == 1:
             return None
@@ -228,12 +239,12 @@ def _along(sent: str, values: Array) -> Array:
 
 
 def varies_with(plan: Plan, other: Plan) -> bool:
-    """Whether what is unknown of a plan's steps is unknown of another's alike, up to what their ratios tell apart."""
+    """Return whether what is unknown of two plans' steps is the same, up to what their ratios tell apart."""
     return _sent(plan) == _sent(other)
 
 
 def _sent(plan: Plan) -> str | None:
-    """Of which the law may be off; None of whole gradients, which all else is compared with."""
+    """Return the kind of what a plan sends, by which the law is off; None for whole gradients, the reference."""
     if plan.is_dense:
         return "whole update" if plan.local_steps else None
     return "update" if plan.local_steps else "gradient"
@@ -244,5 +255,5 @@ def _decades_below_middle(plan: Plan) -> float:
 
 
 def _beyond(mean: float, deviation: float) -> float:
-    """What of a mean lies beyond one deviation from zero."""
+    """Return the part of a mean that lies beyond one deviation from zero."""
     return max(0.0, mean - deviation) + min(0.0, mean + deviation)

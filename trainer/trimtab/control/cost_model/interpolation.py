@@ -1,4 +1,4 @@
-"""What was measured of selection at some ratios, interpolated in log c to the others: its time and its gain."""
+"""Time and gain of selection, measured at some ratios and interpolated in log c to the others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Curve:
         """Shift by log ratio of each scheme that was asked for since the last observation: kin are looked up once."""
 
     def observe(self, plan: Plan, value: float, step: int) -> None:
-        """The value measured under a plan; replaces what was known at (about) its ratio."""
+        """Learn the value measured under a plan, in place of what was known at (about) its ratio."""
         if plan.is_dense or value <= 0:
             return
         points = self._known.setdefault(key_of(plan), {})
@@ -46,12 +46,12 @@ class Curve:
         self._shifts.clear()
 
     def knows(self, plan: Plan, step: int) -> bool:
-        """Whether the value was measured under this plan, not too long ago."""
+        """Return whether the value was measured under this plan, not too long ago."""
         known = self._known.get(key_of(plan), {}).get(round(log(plan.ratio), 1))
         return known is not None and step - known.step <= self._max_age_steps
 
     def __call__(self, plan: Plan) -> float:
-        """The value predicted under a plan."""
+        """Return the value predicted under a plan."""
         key = key_of(plan)
         if key not in self._shifts:
             self._shifts[key] = _by_ratio(self._nearest_kin(key))
@@ -72,7 +72,7 @@ class Curve:
         return []
 
     def state_dict(self) -> dict[str, list[list[float]]]:
-        """The measured points, as JSON data."""
+        """Return the measured points, as JSON data."""
         return {
             key: [[known.log_ratio, known.offset, known.step] for known in points.values()]
             for key, points in self._known.items()
@@ -88,7 +88,7 @@ class Curve:
 
 
 def key_of(plan: Plan) -> str:
-    """All that decides what selection takes and what gets through, but for the ratio."""
+    """Return all that decides what selection takes and what gets through, but for the ratio."""
     return "/".join((plan.collective, plan.sparsifier, plan.fusion.selection, plan.source, plan.wire))
 
 
@@ -97,7 +97,7 @@ def _family(key: str) -> str:
 
 
 def _by_ratio(points: list[_Known]) -> list[tuple[float, float]]:
-    """Log ratios, ascending, and the mean offset of the points at each."""
+    """Return log ratios, ascending, and the mean offset of the points at each."""
     by_ratio: dict[float, list[float]] = {}
     for known in points:
         by_ratio.setdefault(known.log_ratio, []).append(known.offset)

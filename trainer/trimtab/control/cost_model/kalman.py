@@ -25,9 +25,9 @@ _OUTLIER = 2.5
 
 @dataclass
 class LossFilters:
-    """[hypotheses] each: means and (co)variances of the loss and of its fall per dense step.
+    """Means and (co)variances, [hypotheses] each, of the loss and of its fall per dense step.
 
-    All go by one clock, the dense steps taken by law, so that under one plan all foretell alike: where a hypothesis has
+    All go by one clock, the dense steps taken by law, so that under one plan all predict alike: if a hypothesis has
     more dense steps taken, the loss falls the less in each.
     """
 
@@ -40,15 +40,18 @@ class LossFilters:
 
     @classmethod
     def starting(cls, loss: float, noise: float, dense_steps: Array) -> LossFilters:
-        """That know a first loss and no fall; ``noise``: one deviation of a loss from the curve.
+        """Create filters that know a first loss and no fall.
 
-        ``dense_steps`` [hypotheses]: what the first step brings.
+        Args:
+            loss: The first loss.
+            noise: One standard deviation of a loss from the curve.
+            dense_steps: [hypotheses], what the first step brings.
         """
         nothing = np.zeros(len(dense_steps))
         return cls(nothing + loss, nothing, nothing + noise**2, nothing, (_STEEPEST * loss / dense_steps) ** 2)
 
     def spread(self, before: tuple[int, ...], after: tuple[int, ...]) -> LossFilters:
-        """Hypotheses of a shape, each side by side with itself where the new shape is wider."""
+        """Broadcast hypotheses of shape ``before`` to shape ``after``, repeating each where that is wider."""
         loss, fall, loss_variance, covariance, fall_variance = (
             np.broadcast_to(each.reshape(before), after).reshape(-1)
             for each in (self.loss, self.fall, self.loss_variance, self.covariance, self.fall_variance)
@@ -56,11 +59,21 @@ class LossFilters:
         return LossFilters(loss, fall, loss_variance, covariance, fall_variance, self.clock)
 
     def leap(self) -> None:
-        """The plan changes: the curve goes on, from a loss that is known less well."""
+        """Go on after a change of plan, from a loss that is known less well."""
         self.loss_variance = self.loss_variance + _LEAP_STEPS**2 * (self.fall**2 + self.fall_variance)
 
     def advance(self, loss: float, noise: float, dense_steps: Array, by_law: float) -> Array:
-        """So many dense steps later there is another loss. [hypotheses]: the log-likelihood that each had given it."""
+        """Predict the loss after so many dense steps, and learn from the one observed.
+
+        Args:
+            loss: The observed loss; a far outlier counts as a nearer one.
+            noise: One standard deviation of a loss from the curve.
+            dense_steps: [hypotheses], what the step brings.
+            by_law: Dense steps that it brings by the law, which the clock counts.
+
+        Returns:
+            [hypotheses], the log-likelihood that each gave the loss, up to a constant.
+        """
         self._foretell(dense_steps, by_law)
         variance = self.loss_variance + noise**2
         off = loss - self.loss

@@ -1,4 +1,4 @@
-"""What software adds to a closed form, learned while training, and kept when the network changes.
+"""The time that software adds to a closed form, learned while training, and kept when the network changes.
 
 A scheme whose longest chain is ``m`` messages and ``b`` bytes takes::
 
@@ -30,14 +30,14 @@ from trimtab_api.catalogue import Cost, collectives
 class _Prior:
     mean: float
     shared_deviation: float
-    """How far the coefficient of this machine may be from the mean."""
+    """Deviation of this machine's coefficient from the mean."""
     kin_deviation: float
-    """How far a family's may be from the machine's, and a scheme's from its family's."""
+    """Deviation of a family's from the machine's, and of a scheme's from its family's."""
     least: float
 
 
 class _Coefficients(NamedTuple):
-    """Of a scheme, in the order of the features."""
+    """The coefficients of a scheme, in the order of the features."""
 
     a: float
     o: float
@@ -76,7 +76,7 @@ class _Cell:
 
     @property
     def relative_error(self) -> float:
-        """How far the median may be off; never below what the model itself can resolve."""
+        """Relative deviation of the median; never below what the model itself can resolve."""
         return max(0.05, 0.2 / sqrt(len(self.seconds)))
 
     def features(self) -> NDArray[np.float64]:
@@ -93,11 +93,19 @@ class Overheads:
         self._cells: dict[tuple[object, ...], _Cell] = {}
         self._coefficients: dict[str, _Coefficients] | None = None
         self._misses: dict[tuple[str, float, float], list[tuple[float, float]]] = {}
-        """What the fitted model misses on a network, by the bytes of what was measured; until the next observation."""
+        """Errors (log) of the fitted model on a network, each with the bytes measured; until the next observation."""
         self._observations = 0
 
     def observe(self, collective: str, cost: Cost, alpha: float, beta: float, seconds: float) -> None:
-        """An exchange of this closed-form cost took this long on a network of these alpha and beta."""
+        """Learn how long an exchange took on a network.
+
+        Args:
+            collective: The scheme's name.
+            cost: Closed-form cost of the exchange.
+            alpha: Seconds per message on the network.
+            beta: Seconds per byte on the network.
+            seconds: Measured time, with what is exchanged inside hosts.
+        """
         if seconds <= 0 or cost.messages == 0:
             return
         # What is exchanged inside hosts has its own time: of it only how far it is off is left for the coefficients.
@@ -114,14 +122,14 @@ class Overheads:
             self._coefficients = None
 
     def seconds(self, collective: str, cost: Cost, alpha: float, beta: float) -> float:
-        """Predicted time of an exchange of this closed-form cost."""
+        """Predict the time of an exchange of this closed-form cost."""
         if cost.messages == 0:
             return cost.local_seconds
         between = self._modelled(collective, cost, alpha, beta) * exp(self._correction(collective, cost, alpha, beta))
         return between + cost.local_seconds
 
     def coefficients(self, collective: str) -> tuple[float, ...]:
-        """(a, o, e, g, w) of a scheme: see the module."""
+        """Return a scheme's (a, o, e, g, w), which the module's docstring defines."""
         return self._coefficients_of(collective)
 
     def forget(self, collective: str, cost: Cost, alpha: float, beta: float, count: int) -> None:
@@ -138,7 +146,7 @@ class Overheads:
         self._misses.clear()
 
     def state_dict(self) -> list[dict[str, Any]]:
-        """The cells, as JSON data."""
+        """Return the cells, as JSON data."""
         return [
             {
                 "collective": cell.collective,
@@ -164,7 +172,7 @@ class Overheads:
         return a * cost.messages * alpha + o * cost.messages + e * cost.bytes * beta + g * cost.bytes + w
 
     def _correction(self, collective: str, cost: Cost, alpha: float, beta: float) -> float:
-        """By how much (in the logarithm) the model is off for this scheme on this very network.
+        """Return by how much (in the logarithm) the model is off for this scheme on this very network.
 
         It is the mean over all sizes that were measured, in which near sizes weigh most. The nearest size alone would
         bring in the noise of one measurement: sizes a tenth apart were then predicted 1 and 8 ms, and plans changed.
@@ -206,7 +214,7 @@ def _family(collective: str) -> str:
 
 
 def _fit(cells: Sequence[_Cell]) -> dict[str, NDArray[np.float64]]:
-    """Coefficients by scheme seen, by family seen, and of the ``machine``.
+    """Fit coefficients by scheme seen, by family seen, and of the ``machine``.
 
     Unknowns are five coefficients of each, in units of `kin_deviation`. Each cell is an equation, and so is each prior:
     that of the machine, and how little a family's differ from the machine's and a scheme's from its family's.
@@ -235,10 +243,10 @@ def _fit(cells: Sequence[_Cell]) -> dict[str, NDArray[np.float64]]:
 def _least_squares(
     rows: NDArray[np.float64], targets: NDArray[np.float64], least: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The x >= ``least`` with the least squares of rows @ x - targets: what would be less is held at its least.
+    """Solve for the x >= ``least`` with the least squares of rows @ x - targets; hold what would be less at its least.
 
-    The others make up for it. Merely raised to its least, a coefficient would leave them as if it were less: where
-    messages seemed to save time, exchanges were predicted 10 ms too long.
+    The other unknowns make up for it. Merely raised to its least, a coefficient would leave them as if it were less:
+    when messages seemed to save time, exchanges were predicted 10 ms too long.
     """
     held = np.zeros(len(least), dtype=bool)
     while True:

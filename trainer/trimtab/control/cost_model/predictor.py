@@ -1,4 +1,4 @@
-"""What a plan would do on a network: its selection, exchange, gain and step time."""
+"""Predictions of a plan on a network: its selection, exchange, gain and step time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Predictor:
     """Puts together what is known: closed forms, overheads, selection times, gains, computation."""
 
     def __init__(self, facts: ModelFacts, compute_seconds: float | None = None) -> None:
-        """``compute_seconds`` is assumed until steps are measured; None: a guess from the model's size."""
+        """Assume ``compute_seconds`` a step until steps are measured; None: a guess from the model's size."""
         self._facts = facts
         self._assumed_compute = compute_seconds or assumed_compute_seconds(facts.num_elements)
         self.overheads = Overheads()
@@ -51,13 +51,13 @@ class Predictor:
 
         self.compress_times = CompressTimes(Curve(lambda plan: pass_seconds * passes_of(plan), _COMPRESS_MAX_AGE_STEPS))
         self._compute: deque[tuple[float, int]] = deque(maxlen=_COMPUTE_WINDOW)
-        """Of the last steps [s], and of how many local steps each was one."""
+        """Computation of the last steps [s], and the number of local steps of each."""
         self._mean_compute: float | None = None
-        """Without what ranks wait, since it was last asked for: once for each plan that is weighed."""
+        """Mean computation [s] without what ranks wait; None: to be computed when the next plan is weighed."""
         self._waits = Waits()
         self._readiness = Readiness.by_size(facts.tensor_sizes)
         self.progress = Progress()
-        """What the job's own loss says of the steps that plans need."""
+        """The corrections that the job's own loss shows of the steps that plans need."""
         self.profile: Profile | None = None
         """The last one; None until steps are profiled."""
         self._known_buffers: dict[FusionPlan, tuple[list[float], list[float], list[int]]] = {}
@@ -67,16 +67,16 @@ class Predictor:
     def compute_seconds(self) -> float:
         """Mean computation of a step after which ranks exchange, what a script does between steps included.
 
-        Of the rank that is slowest in that step, as it was in the last ones; or what was assumed.
+        It is that of the rank which is slowest in that step, as it was in the last ones; or what was assumed.
         """
         return self._computing(0)
 
     def cost(self, plan: Plan) -> Cost:
-        """Closed-form cost of a whole step's exchanges."""
+        """Return the closed-form cost of a whole step's exchanges."""
         return self._costs(plan)[1]
 
     def shares_interface(self, plan: Plan) -> bool:
-        """Whether its exchanges cross one interface side by side, where each takes as long as the others let it."""
+        """Return whether a plan's exchanges cross one interface side by side, and so slow each other down."""
         return plan.num_links > len(self._facts.link_slowness)
 
     def observe_step(self, report: StepReport | TrialReport, alpha: float, beta: float) -> None:
@@ -103,7 +103,8 @@ class Predictor:
     def observe_profile(self, profile: Profile) -> None:
         """Learn when gradients are complete, and what updates that come late do to the loss.
 
-        Raises `ValueError` for a profile of another model, or one in which backward takes no time.
+        Raises:
+            ValueError: The profile is of another model, or backward takes no time in it.
         """
         sizes, seconds = self._facts.tensor_sizes, profile.tensor_backward_seconds
         if len(seconds) != len(sizes) or sum(seconds) <= 0:
@@ -131,29 +132,34 @@ class Predictor:
             self._gain_odds.observe(plan, sqrt(_odds(gain) * self._gain_odds(plan)), step)
 
     def knows_gain(self, plan: Plan, step: int) -> bool:
-        """Whether the gain under this plan was measured of late."""
+        """Return whether the gain under this plan was measured of late."""
         return self._gain_odds.knows(plan, step)
 
     def gain(self, plan: Plan) -> float:
-        """Predicted gain; 1 for dense."""
+        """Predict the gain; 1 for dense."""
         if plan.is_dense:
             return 1.0
         odds = self._gain_odds(plan)
         return odds / (1 + odds)
 
     def sync_seconds(self, plan: Plan, alpha: float, beta: float) -> float:
-        """The exchange of a whole step, hidden behind backward or not."""
+        """Predict the exchange of a whole step [s], hidden behind backward or not."""
         return self.overheads.seconds(plan.collective, self.cost(plan), alpha, beta)
 
     def slowdown_at(self, prediction: Prediction, deviations: float) -> float:
-        """A plan's relative steps, were the law off by so many deviations of what the loss has shown."""
+        """Return a plan's convergence slowdown, at least 1, if the law were off by so many deviations.
+
+        Args:
+            prediction: The plan and its gain.
+            deviations: Standard deviations of what the loss has shown, from its mean; negative: fewer steps.
+        """
         correction = self.progress.correction(prediction.plan)
         lawful = self.predicted_slowdown(prediction.plan, prediction.gain)
         supposed: float = lawful * correction.believed * correction.deviation**deviations
         return max(1.0, supposed)
 
     def predict(self, plan: Plan, alpha: float, beta: float) -> Prediction:
-        """Everything that the choice weighs, for one plan."""
+        """Predict everything that the choice weighs, for one plan, at ``alpha`` s a message and ``beta`` s a byte."""
         compute = self._computing(plan.local_steps)
         buffers = self._times(plan, alpha, beta)
         exchanges = overlap.exchanges_a_step(len(buffers.ready), plan.schedule, plan.timetable, plan.local_steps)
@@ -171,9 +177,9 @@ class Predictor:
         )
 
     def timeline(self, plan: Plan, alpha: float, beta: float) -> Timeline:
-        """The step that is predicted, moment by moment, once what the schedule delays has settled.
+        """Simulate the predicted step, moment by moment, once what the schedule delays has settled.
 
-        It is computing alone where the plan's steps exchange nothing.
+        It is computing alone if the plan's steps exchange nothing.
         """
         cycle = overlap.cycle_of(plan.schedule, len(plan.fusion.cuts), plan.timetable)
         iterations = [() if plan.local_steps else transfers for transfers, count in cycle for _ in range(count)]
@@ -182,7 +188,7 @@ class Predictor:
         return settled.of_iteration(len(iterations))
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything learned, as JSON data."""
+        """Return everything learned, as JSON data."""
         return {
             "overheads": self.overheads.state_dict(),
             "gain_odds": self._gain_odds.state_dict(),
@@ -208,7 +214,7 @@ class Predictor:
             self.observe_profile(Profile.from_json(state["profile"]))
 
     def _computing(self, local_steps: int) -> float:
-        """Mean computation of a step [s], by how many local steps ranks take between exchanges; 0: they take none."""
+        """Return the mean computation of a step [s], by how many local steps lie between exchanges; 0: none."""
         waits = self._waits
         if self._mean_compute is None:
             alone = [max(0.0, seconds - waits.seconds(each)) for seconds, each in self._compute]
@@ -216,13 +222,14 @@ class Predictor:
         return self._mean_compute + waits.seconds(max(1, local_steps))
 
     def predicted_slowdown(self, plan: Plan, gain: float) -> float:
+        """Return a plan's convergence slowdown by the law alone, without what the loss has shown."""
         tolerates_staleness = self.profile is None or self.profile.tolerates_staleness(
             is_sgd=self._facts.optimizer.kind == "sgd"
         )
         return convergence_slowdown(plan, gain, self._facts, tolerates_staleness=tolerates_staleness)
 
     def _costs(self, plan: Plan) -> tuple[list[Cost], Cost]:
-        """The cost of each buffer, and their sum; kept, for each decision predicts the same few hundred plans."""
+        """Return the cost of each buffer, and their sum; kept, as each decision predicts the same few hundred plans."""
         key = (plan.collective, plan.ratio, plan.fusion, plan.wire)
         if key not in self._known_costs:
             if len(self._known_costs) >= _MOST_KNOWN_COSTS:
@@ -232,7 +239,7 @@ class Predictor:
         return self._known_costs[key]
 
     def _times(self, plan: Plan, alpha: float, beta: float) -> BufferTimes:
-        """When each of a plan's buffers is ready, compressed and sent."""
+        """Predict when each of a plan's buffers is ready and needed, and how long its compression and sending take."""
         compute, (costs, cost) = self._computing(plan.local_steps), self._costs(plan)
         sync = self.overheads.seconds(plan.collective, cost, alpha, beta)
         compress = self.compress_times.of_buffer(plan, self._facts.num_elements)
@@ -253,7 +260,7 @@ class Predictor:
         )
 
     def _buffers(self, fusion: FusionPlan) -> tuple[list[float], list[float], list[int]]:
-        """Of each buffer: the shares of computation after which it is complete and needed; its elements."""
+        """Return, of each buffer, the shares of computation after which it is complete and needed, and its elements."""
         if fusion not in self._known_buffers:
             if len(self._known_buffers) >= _MOST_KNOWN_FUSIONS:
                 self._known_buffers.clear()
@@ -268,9 +275,9 @@ class Predictor:
 
 @lru_cache(maxsize=20_000)
 def _passes(collective: str, ratio: float, sparsifier: str, wire: str, num_ranks: int) -> float:
-    """What compressing costs, in passes over the gradient.
+    """Return what compressing costs, in passes over the gradient.
 
-    Where the ranks of a host sum first, each makes one pass to add its residual, and compresses its part of the sum.
+    If the ranks of a host sum first, each makes one pass to add its residual, and compresses its part of the sum.
     """
     row, per_host = catalogue.collectives[collective], catalogue.per_host(collective)
     senders = max(1, num_ranks // per_host)
@@ -280,7 +287,7 @@ def _passes(collective: str, ratio: float, sparsifier: str, wire: str, num_ranks
 
 
 def _prior_odds(plan: Plan) -> float:
-    """Odds of the gain before any is measured."""
+    """Return the odds of the gain before any is measured."""
     selected = 1.0 if plan.row.has_builtin_sparsifier else catalogue.sparsifiers[plan.sparsifier].gain_odds
     return selected * plan.ratio / plan.row.prior_half_gain_ratio
 

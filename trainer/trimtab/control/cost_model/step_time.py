@@ -1,4 +1,4 @@
-"""What a schedule makes of a step's time: its iterations in the timeline, and their mean."""
+"""The time of a step under a schedule: its iterations in the timeline, and their mean."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimtab.plan.timetable import Timetable
 _SETTLING, _ITERATIONS = 12, 12
 
 Cycle = Sequence[tuple[tuple[Transfer, ...], int]]
-"""What iterations send that come again and again, each in the order in which it crosses, with how often it comes."""
+"""The transfers of recurring iterations, each in the order in which it crosses, with how often it comes."""
 
 
 def step_seconds(
@@ -25,10 +25,15 @@ def step_seconds(
     timetable: Timetable | None = None,
     local_steps: int = 0,
 ) -> float:
-    """Mean wall time of a step under a schedule, or under what its planner has made of it.
+    """Return the mean wall time of a step under a schedule, or under what its planner has made of it.
 
-    ``local_steps``, where it is not 0, is H: updates are exchanged, all of them after each H-th step, and under a
-    schedule that overlaps rounds while the next H are computed.
+    Args:
+        compute_seconds: Computation of a step.
+        buffers: When each buffer is ready, and what its compression and exchange take.
+        schedule: The schedule's name.
+        timetable: What the schedule's planner has made; None if it has none.
+        local_steps: H, if it is not 0: updates are exchanged, all of them after each H-th step, and under a schedule
+            that overlaps rounds while the next H are computed.
     """
     if local_steps > 0:
         links = {} if timetable is None else {send.bucket: send.link for send in timetable.cycle[0].sends}
@@ -46,9 +51,9 @@ def step_seconds(
 def exchanges_a_step(
     num_buffers: int, schedule: str = schedules.default, timetable: Timetable | None = None, local_steps: int = 0
 ) -> float:
-    """How many exchanges of a buffer there are in a mean step, over the number of buffers.
+    """Return how many exchanges of a buffer there are in a mean step, over the number of buffers.
 
-    1, but less where an exchange carries what several steps have brought: rounds of local steps, merged gradients.
+    It is 1, but less if an exchange carries what several steps have brought: rounds of local steps, merged gradients.
     """
     if local_steps > 0:
         return 1 / local_steps
@@ -58,7 +63,7 @@ def exchanges_a_step(
 
 
 def cycle_of(name: str, num_buffers: int, timetable: Timetable | None = None) -> Cycle:
-    """The iterations of a schedule once it has settled; alike ones as one, where none leaves anything to the next."""
+    """Return the iterations of a schedule once it has settled; equal ones once, if none leaves anything to the next."""
     return _of_schedule(name, num_buffers) if timetable is None else _of_timetable(timetable)
 
 

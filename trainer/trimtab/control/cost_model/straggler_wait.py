@@ -1,4 +1,4 @@
-"""How much longer computing takes where ranks wait for each other, by how many steps they take between exchanges.
+"""Extra computing time from ranks that wait for each other, by how many steps they take between exchanges.
 
 An exchange begins when the last rank has come to it, so a step computes for as long as the slowest of the ranks in that
 very step. Over H local steps that evens out: the slowest of their sums is less than the sum of the slowest. Only that
@@ -23,14 +23,14 @@ _NUM_KEPT, _FEWEST = 50, 8
 
 
 class Waits:
-    """When each rank came to the last exchanges, of each number of local steps that was seen."""
+    """The times that each rank took to come to the last exchanges, by the number of local steps."""
 
     def __init__(self) -> None:
         self._arrivals: dict[int, deque[tuple[float, ...]]] = {}
         self._known: dict[int, float] = {}
 
     def observe(self, local_steps: int, arrivals: Sequence[float]) -> None:
-        """Learn how long each rank took from one exchange to the next [s]; nothing where it is not known."""
+        """Learn how long each rank took from one exchange to the next [s]; nothing if it is not known."""
         if not any(arrivals):
             return
         if any(len(seen[0]) != len(arrivals) for seen in self._arrivals.values()):
@@ -39,18 +39,18 @@ class Waits:
         self._known.clear()
 
     def seconds(self, local_steps: int) -> float:
-        """What a step takes more, in the mean, than steps of the rank that is the slowest in the long run.
+        """Return how much longer a mean step is than that of the rank which is slowest in the long run [s].
 
         What was seen of fewer local steps is put together as it came, for a rank that is slow stays so for a while.
-        From what was seen of more, and beyond half of what was seen, it goes by the root of their numbers. 0 until
-        enough was seen.
+        From what was seen of more, and beyond half of what was seen, the wait goes by the root of their numbers. It is
+        0 until enough was seen.
         """
         if local_steps not in self._known:
             self._known[local_steps] = self._seconds(local_steps)
         return self._known[local_steps]
 
     def state_dict(self) -> dict[str, Any]:
-        """As JSON data."""
+        """Return the arrivals, as JSON data."""
         return {str(local_steps): [list(each) for each in seen] for local_steps, seen in self._arrivals.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -74,7 +74,7 @@ class Waits:
 
 
 def _waited(arrivals: NDArray[np.float64], num_together: int) -> float:
-    """How long the rank that is slowest in the long run waits for the others after so many in a row, in the mean."""
+    """Return how long the rank that is slowest in the long run waits after so many exchanges in a row, on average."""
     slowest = arrivals.sum(axis=0).argmax()
     if num_together > 1:
         sums = np.zeros((len(arrivals) + num_together, arrivals.shape[1]))

@@ -1,1 +1,1 @@
-"""What the controller watches: gain, network, guards, the model's own errors."""
+"""The controller's watches: gain, network, guards, the model's own errors."""

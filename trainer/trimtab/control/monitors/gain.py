@@ -1,4 +1,4 @@
-"""When the gain has changed: its average over a window of steps has, which the noise of single steps does not move."""
+"""Changes of the gain: of its average over a window of steps, which the noise of single steps does not move."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GainWatch:
 
     @property
     def moved(self) -> bool:
-        """Whether the average has left the reference behind."""
+        """True if the average has left the reference behind."""
         return (
             self._reference is not None
             and self._steps >= self._window
@@ -34,7 +34,7 @@ class GainWatch:
         )
 
     def observe(self, gain: float) -> None:
-        """The gain of one step."""
+        """Take the gain of one step into the average."""
         gain = max(gain, 1e-6)
         self._steps += 1
         # While the residual fills up the gain falls: the first half of the window is forgotten faster.
@@ -44,11 +44,11 @@ class GainWatch:
             self._reference = self._average
 
     def look(self) -> None:
-        """The present average has been acted upon: the next change is counted from here."""
+        """Acknowledge the present average: the next change is counted from here."""
         self._reference = self._average if self._steps >= self._window else None
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the average stands, as JSON data."""
+        """Return where the average stands, as JSON data."""
         return {"steps": self._steps, "average": self._average, "reference": self._reference}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

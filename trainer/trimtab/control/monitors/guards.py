@@ -1,4 +1,4 @@
-"""When to go back to dense, whatever the models say. Each guard is a pure judgement with its reason."""
+"""Guards that send the job back to dense, whatever the models say. Each is a pure judgement with its reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GuardRailViolation:
 
     reason: str
     step_seconds: float | None = None
-    """What a step took, where the plan was too slow, which it need not be on another network."""
+    """Seconds of a step, if the plan was too slow, which it need not be on another network."""
 
 
 class ResidualWatch:
@@ -43,21 +43,25 @@ class ResidualWatch:
         self._gains: deque[float] = deque(maxlen=RESIDUAL_WINDOW)
 
     def observe(self, norm: float, gain: float) -> None:
-        """The residual's norm after a step, and the gain of that step."""
+        """Record the residual's norm after a step, and the gain of that step."""
         self._norms.append(norm)
         self._gains.append(gain)
 
     def growth(self) -> str | None:
-        """How the residual grows, if it does without bound."""
+        """Return how the residual grows, if it does without bound."""
         return growing_residual(list(self._norms), list(self._gains))
 
 
 def alarm(
     num_dropped_in_a_row: int, residual: ResidualWatch, steps: Sequence[StepReport], dense: Prediction | None
 ) -> GuardRailViolation | None:
-    """Why to go back to dense now, if at all.
+    """Return why to go back to dense now, if at all.
 
-    ``steps``: under the present plan on this network. ``dense``: as predicted, None without a network.
+    Args:
+        num_dropped_in_a_row: Steps that were dropped since the last one that was not.
+        residual: The residual under the present plan.
+        steps: Those under the present plan on this network.
+        dense: Dense as predicted; None without a network.
     """
     reason = non_finite(num_dropped_in_a_row) or residual.growth()
     if reason is not None:
@@ -66,19 +70,23 @@ def alarm(
 
 
 def non_finite(dropped_in_a_row: int) -> str | None:
-    """Gradients are no numbers."""
+    """Return why the plan is left if gradients are not finite in too many steps in a row."""
     if dropped_in_a_row < NON_FINITE_STEPS:
         return None
     return f"{dropped_in_a_row} steps in a row had gradients that are not finite"
 
 
 def growing_residual(norms: Sequence[float], gains: Sequence[float]) -> str | None:
-    """The residual grows without bound; ``norms`` and ``gains`` are those of the same last steps under a plan.
+    """Return how the residual grows, if it does without bound.
 
     What is held back grows with the square root of time while it fills up, at most in proportion to time if nothing
     ever got through, and for a while with the gradient itself. Growth by more than the square of time, that was fast
     before already, means that it feeds on itself. That is if it was filled: training begins with gradients of which a
     few elements are nearly all, and from next to nothing a residual grows many times over.
+
+    Args:
+        norms: Norms of the residual after the last steps under a plan.
+        gains: Gains of the same steps.
     """
     norms, gains = norms[-RESIDUAL_WINDOW:], gains[-RESIDUAL_WINDOW:]
     if len(norms) < _FEWEST_STEPS:
@@ -93,13 +101,17 @@ def growing_residual(norms: Sequence[float], gains: Sequence[float]) -> str | No
 
 
 def slower_than_dense(steps: Sequence[StepReport], dense: Prediction) -> GuardRailViolation | None:
-    """The plan's measured steps on the present network take longer than dense's would.
+    """Return a violation if the plan's measured steps on the present network take longer than dense's would.
 
     Dense's would have computed as long as these did: other work on the machine slows down both, and a prediction by the
     steps before knows nothing of it.
 
     A plan whose steps were short here until a moment ago has not failed: the network has changed, dense would suffer
     far more, and the monitor will say so before most steps of the last seconds are long ones.
+
+    Args:
+        steps: Those under the plan on this network.
+        dense: Dense as predicted on this network.
     """
     if len(steps) < 2:
         return None
@@ -116,7 +128,7 @@ def slower_than_dense(steps: Sequence[StepReport], dense: Prediction) -> GuardRa
 
 
 def _last(steps: Sequence[StepReport], seconds: float) -> Sequence[StepReport]:
-    """The last steps that took so long altogether, and no fewer than a few."""
+    """Return the last steps that took so long altogether, and no fewer than a few."""
     total = 0.0
     for count, step in enumerate(reversed(steps), 1):
         total += step.step_seconds

@@ -1,4 +1,4 @@
-"""When exchanges no longer take what is predicted, and whether that is worth a measurement of the network out of turn.
+"""Drift of exchanges from their predictions, and whether it is worth a measurement of the network out of turn.
 
 A measurement disturbs the exchanges it is to explain, so one that found nothing new makes the next one wait longer.
 """
@@ -31,7 +31,7 @@ class _Exchange:
     """From one exchange to the next: a step, or a round of local ones."""
 
     def miss(self, confirmed: float | None) -> int:
-        """1: it was slow, -1: fast, 0: on time, or hidden, which says nothing."""
+        """Return 1 if the exchange was slow, -1 if fast, 0 if on time, or hidden, which says nothing."""
         predicted = self.predicted if confirmed is None else confirmed
         is_material = abs(self.took - predicted) > _MATERIAL_SHARE * self.step_seconds
         if self.took <= 0 or predicted <= 0 or not is_material or abs(log(self.took / predicted)) <= _FACTOR:
@@ -57,13 +57,16 @@ class PredictionDrift:
 
     @property
     def is_unexplained(self) -> bool:
-        """Whether exchanges disagree and nobody knows why: what they teach may be of a network nobody has seen."""
+        """True if exchanges disagree and nobody knows why: what they teach may be of a network nobody has seen."""
         return self._is_being_measured or self._confirmed is not None
 
     def observe(self, sync_seconds: float, predicted_seconds: float, step_seconds: float) -> None:
-        """One exchange, beside what was predicted before it was learned from.
+        """Compare one exchange with what was predicted before it was learned from.
 
-        ``step_seconds`` lie between it and the next: a step, or a round of local ones.
+        Args:
+            sync_seconds: What the exchange took.
+            predicted_seconds: What it was predicted to take.
+            step_seconds: From this exchange to the next: a step, or a round of local ones.
         """
         self._recent.append(_Exchange(sync_seconds, predicted_seconds, step_seconds))
         if self._confirmed is None and self._is_off():
@@ -72,7 +75,7 @@ class PredictionDrift:
             self._confirmed = None
 
     def asks_to_measure(self, now: float) -> bool:
-        """Whether to measure now; after a yes, `measured` or `refused` is to follow."""
+        """Return whether to measure now; after True, `measured` or `refused` is to follow."""
         if now < self._silent_until or not self._is_off():
             return False
         self._confirmed_when_asked = self._confirmed
@@ -83,23 +86,23 @@ class PredictionDrift:
         return True
 
     def measured(self) -> None:
-        """The measurement has taken place: exchanges take what they take on this network."""
+        """Take note that the network was measured: exchanges take what they take on this network."""
         self._is_being_measured = False
         self._start_over()
 
     def refused(self, now: float) -> None:
-        """The measurement did not take place: ask again, unless exchanges agree by then."""
+        """Take note that the network was not measured: ask again, unless exchanges agree by then."""
         self._recent.clear()
         self._confirmed, self._is_being_measured = self._confirmed_when_asked, False
         self._patience = max(_FIRST_PATIENCE, self._patience / 2)
         self._silent_until = now + _REFUSED_PATIENCE
 
     def plan_changed(self) -> None:
-        """What disagreed was under another plan."""
+        """Forget what disagreed, since it was under another plan."""
         self._start_over()
 
     def network_changed(self, now: float) -> None:
-        """The change explains what disagreed."""
+        """Forget what disagreed, since the change explains it."""
         self._start_over()
         self._patience = _FIRST_PATIENCE
         self._silent_until = now + self._patience

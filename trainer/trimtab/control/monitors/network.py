@@ -1,4 +1,4 @@
-"""What the network is by now: a change of it, and not the noise of its measurement."""
+"""The present network: tells a change of it from the noise of its measurement."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_NOISE = 0.5
 
 @dataclass(frozen=True)
 class Network:
-    """What the controller takes the network for."""
+    """The network as the controller believes it to be."""
 
     revision: int
     latency: float
@@ -41,7 +41,7 @@ class Network:
         return 1 / self.bandwidth
 
     def distance(self, other: Network) -> float:
-        """The larger of the two relative changes, as a logarithm."""
+        """Return the larger of the two relative changes, as a logarithm."""
         return max(abs(log(self.latency / other.latency)), abs(log(self.bandwidth / other.bandwidth)))
 
 
@@ -55,11 +55,17 @@ class NetworkChange:
 
     before: Network
     confirmed_at: float
-    """When a view last agreed with `before`: what was measured since may be of either."""
+    """Time at which a view last agreed with `before`: what was measured since may be of either."""
 
 
 def speaks_for(measured: float, expected: float, suspected: float) -> bool | None:
-    """Whether an exchange's seconds fit the suspected network better than the present one; None: both alike."""
+    """Return whether an exchange fits the suspected network better than the present one; None if it fits both alike.
+
+    Args:
+        measured: Seconds that the exchange took.
+        expected: Seconds predicted on the present network.
+        suspected: Seconds predicted on the suspected network.
+    """
     expected_misses, suspected_misses = (abs(log(measured / seconds)) for seconds in (expected, suspected))
     if abs(expected_misses - suspected_misses) < _TELLING:
         return None
@@ -90,12 +96,12 @@ class NetworkWatch:
         self._views: deque[Network] = deque(maxlen=_WINDOW)
         self._suspect: _Suspect | None = None
         self._reference: Network | None = None
-        """What the present plan was chosen for."""
+        """The network that the present plan was chosen for."""
         self._views_since = 0
         self._moved_at: float | None = None
-        """Since when the estimate has been another network than that."""
+        """Time since which the estimate has been another network than that; None while it is not."""
         self._confirmed_at = float("-inf")
-        """When a view last agreed with the estimate, or became it."""
+        """Time at which a view last agreed with the estimate, or became it."""
 
     @property
     def network(self) -> Network | None:
@@ -114,11 +120,14 @@ class NetworkWatch:
         return self._suspect.first if self._suspect else None
 
     def decided(self) -> None:
-        """A plan was chosen for the present estimate; where there is none yet, for what the first views will say."""
+        """Take the present estimate as the network that a plan was chosen for.
+
+        If there is no estimate yet, the first view counts as a move.
+        """
         self._reference, self._views_since, self._moved_at = self.network, 0, None
 
     def has_moved(self, now: float) -> bool:
-        """Whether the network is another than a plan was chosen for: by a change, or by a drift that has lasted.
+        """Return whether the network is another than a plan was chosen for: by a change, or by a drift that has lasted.
 
         True before any plan was chosen, once there is a network.
         """
@@ -127,7 +136,7 @@ class NetworkWatch:
         return self._moved_at is not None and now - self._moved_at >= _SMALL_PERSISTENCE_SECONDS
 
     def observe(self, view: NetworkView, now: float) -> NetworkChange | None:
-        """A view has come; returns the change if it makes one. The first view makes none."""
+        """Take a view, and return the change if it makes one. The first view makes none."""
         if view.stale or not (view.latency > 0 and view.bandwidth > 0):
             return None
         seen = Network(view.revision, view.latency, view.bandwidth)
@@ -151,9 +160,14 @@ class NetworkWatch:
         return None
 
     def accept(self, now: float, agrees: Callable[[Network], bool | None]) -> NetworkChange | None:
-        """Believe a plain suspect if ``agrees`` (the job's exchange times) says so, any if that says nothing for long.
+        """Believe a plain suspect if the job's exchange times agree, and any that they do not contradict for long.
 
-        ``agrees`` answers None where the exchange times cannot tell. Returns the change if that is one.
+        Args:
+            now: Seconds.
+            agrees: Answers whether the exchange times fit a network; None if they cannot tell.
+
+        Returns:
+            The change, if the suspect is believed.
         """
         if self._suspect is None:
             return None
@@ -167,7 +181,7 @@ class NetworkWatch:
         return self._become(seen, now) if is_believed else None
 
     def state_dict(self) -> list[list[float]]:
-        """The views behind the estimate, as JSON data."""
+        """Return the views behind the estimate, as JSON data."""
         return [[view.revision, view.latency, view.bandwidth] for view in self._views]
 
     def load_state_dict(self, state: list[list[float]]) -> None:
@@ -176,7 +190,10 @@ class NetworkWatch:
         self._suspect = None
 
     def _is_measured_anew(self, seen: Network, before: Network, present: Network) -> bool:
-        """Whether a figure by which a suspect differs was measured since the view before: a view repeats the others."""
+        """Return whether a figure by which a suspect differs was measured since the view before.
+
+        A view repeats the figures that were not.
+        """
         return any(
             abs(log(new / was)) > self._change and new != old
             for new, old, was in (
@@ -219,7 +236,7 @@ class NetworkWatch:
 
 
 def _spread(logs: list[float]) -> float:
-    """A robust standard deviation; 0 where there is too little to tell."""
+    """Return a robust standard deviation; 0 if there are too few values to tell."""
     if len(logs) < 4:
         return 0.0
     middle = median(logs)

@@ -1,4 +1,4 @@
-"""When to say that the network is not measured, and when that it is again. Pure: times go in, sentences come out."""
+"""The alarm that the network is not measured, and its end. Pure: times go in, sentences come out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ def problem_of(view: NetworkView) -> str:
 
 
 def network_line(problem: str, now: float) -> dict[str, Any]:
-    """The line of ``decisions.jsonl`` that says why the network is not measured; without a problem, that it is."""
+    """Return the line of ``decisions.jsonl`` that says why the network is not measured, or that it is again.
+
+    Args:
+        problem: Why nothing is measured; empty if the network is measured.
+        now: Seconds on the run's clock.
+    """
     return {"record": "network", "time": round(now, 4), "problem": problem}
 
 

@@ -24,7 +24,7 @@ class TimedStep:
 
     @property
     def start(self) -> float:
-        """When it began, or the round of which it is the mean."""
+        """The time at which it began, or the round of which it is the mean."""
         return self.end - self.report.step_seconds * max(1, self.report.plan.local_steps)
 
 
@@ -37,9 +37,9 @@ class RecentSteps:
         self._num_transient = 0
 
     def add(self, report: StepReport, end: float) -> bool:
-        """Keep a step, unless it tells nothing; returns whether it does.
+        """Keep a step unless it tells nothing, and return whether it was kept.
 
-        A step tells nothing where it was dropped, is the first under its plan, and so carries the change itself, or
+        A step tells nothing if it was dropped, is the first under its plan, and so carries the change itself, or
         follows a change of the network too closely.
         """
         is_first_of_plan = report.plan != self._last_plan
@@ -53,21 +53,21 @@ class RecentSteps:
         return True
 
     def network_changed(self) -> None:
-        """The next steps carry the change itself."""
+        """Keep none of the next few steps, which carry the change itself."""
         self._num_transient = _TRANSIENT_STEPS
 
     def __iter__(self) -> Iterator[TimedStep]:
         return iter(self._steps)
 
     def since(self, plan: Plan, moment: float) -> list[StepReport]:
-        """The steps under one version of a plan that began after a moment."""
+        """Return the steps under one version of a plan that began after a moment."""
         return [step.report for step in self._steps if step.report.plan == plan and step.start > moment]
 
     def under(self, plan: Plan) -> list[StepReport]:
-        """Those that ran under one version of a plan."""
+        """Return the steps that ran under one version of a plan."""
         return [step.report for step in self._steps if step.report.plan == plan]
 
 
 def was_applied(report: StepReport) -> bool:
-    """Whether the optimizer took the step: else it was dropped on every rank."""
+    """Return whether the optimizer took the step: else it was dropped on every rank."""
     return report.finite and (report.gain is None or isfinite(report.gain))

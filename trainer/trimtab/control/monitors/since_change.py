@@ -1,4 +1,4 @@
-"""What a change of the network, or of the plan, makes anew as a whole, so that nothing of it is reset by itself."""
+"""State that a change of the network, or of the plan, replaces as a whole, so that none of it is reset by itself."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trimtab.control.types import StepReport
 
 @dataclass
 class SinceNetworkChange:
-    """What holds on the present network alone: a change of the network makes a new one."""
+    """State that holds on the present network alone: a change of the network makes a new one."""
 
     outcome: PlanOutcome
     start: float = float("-inf")
     excluded_plans: set[ExcludedPlans] = field(default_factory=set)
-    """What guards have left, and what was left because its steps bring much less than the law promised."""
+    """Plans that guards have left, or that were left because their steps bring much less than the law promised."""
     may_cut: bool = True
-    """Whether schedules may choose parts: not once steps in parts have turned out longer."""
+    """True if schedules may choose parts: not once steps in parts have turned out longer."""
 
     def forbid_cuts(self) -> None:
         """Have schedules choose no parts: steps in parts have turned out longer."""
@@ -34,7 +34,7 @@ class SinceNetworkChange:
 
 @dataclass
 class SincePlanChange:
-    """What holds under the present plan alone: a change of the plan makes a new one."""
+    """State that holds under the present plan alone: a change of the plan makes a new one."""
 
     gain: GainWatch
     residual: ResidualWatch = field(default_factory=ResidualWatch)
@@ -45,7 +45,7 @@ class SincePlanChange:
         self.num_steps += num
 
     def compressed(self, report: StepReport) -> None:
-        """A step under a sparse plan has ended: what got through, and what was held back."""
+        """Record what a step under a sparse plan has sent, and what it has held back."""
         if report.gain is not None:
             self.residual.observe(report.residual_norm, report.gain)
             self.gain.observe(report.gain)

@@ -18,9 +18,17 @@ _WITHIN = 0.25
 def trials_to_run(
     evaluator: PlanEvaluator, is_known: Callable[[Plan], bool], steps_left_in_epoch: int, budget_seconds: float
 ) -> tuple[RunTrials, float] | None:
-    """The trials to run before a gain that has moved is acted upon, and what they are predicted to take [s].
+    """Choose the trials to run before a gain that has moved is acted upon.
 
-    None where none is worth it or fits the budget, or where the epoch ends too soon.
+    Args:
+        evaluator: Predicts plans on the present network.
+        is_known: Whether a plan's gain was measured of late.
+        steps_left_in_epoch: Iterations that no trial may exceed.
+        budget_seconds: What all trials together may be predicted to take.
+
+    Returns:
+        The trials and what they are predicted to take [s]; None if none is worth it or fits the budget, or if the epoch
+        ends too soon.
     """
     settings = evaluator.settings
     iterations = min(settings.trial_iterations, steps_left_in_epoch)
@@ -40,9 +48,13 @@ def worth_a_trial(
     log_speedup: Callable[[Prediction], float],
     is_known: Callable[[Plan], bool],
 ) -> list[Prediction]:
-    """Candidates that might win and were not measured of late, shortest first.
+    """Return the candidates that might win and were not measured of late, shortest first.
 
-    ``log_speedup`` is the logarithm of a plan's advantage. Never a candidate predicted slower than dense.
+    Args:
+        predictions: The candidates; one predicted slower than dense is never worth a trial.
+        dense: The prediction of dense.
+        log_speedup: The logarithm of a plan's advantage.
+        is_known: Whether a plan was measured of late.
     """
     fast_enough = [prediction for prediction in predictions if prediction.step_seconds < dense.step_seconds]
     if not fast_enough:
@@ -59,7 +71,7 @@ def worth_a_trial(
 def within_budget(
     predictions: Sequence[Prediction], iterations: int, budget_seconds: float
 ) -> tuple[list[Prediction], float]:
-    """The first of the predictions whose trials, all together, are predicted to fit the budget, and that prediction.
+    """Return the first of the predictions whose trials together fit the budget, and their predicted seconds.
 
     Each costs its iterations, and one more for snapshot, restore and the change of plan.
     """

@@ -19,10 +19,15 @@ from trimtab.control.decision import Prediction
 
 
 def log_speedup(prediction: Prediction, dense: Prediction, speed_weight: float) -> float:
-    """How far a plan lies below the plane through dense: 0 for dense itself, positive for what is sooner at the target.
+    """Return how far a plan lies below the plane through dense: 0 for dense, positive if it is sooner at the target.
 
-    ``speed_weight`` 0.5 weighs both alike (the depth is then the logarithm of the speed-up of time to target), 1 looks
-    at the step time alone and 0 at the gain alone. What is doubted of a plan's steps is taken off.
+    What is doubted of a plan's steps is taken off.
+
+    Args:
+        prediction: The plan.
+        dense: Dense on the same network.
+        speed_weight: 0.5 weighs both alike (the depth is then the logarithm of the speed-up of time to target), 1 looks
+            at the step time alone and 0 at the gain alone.
     """
     speed_up = log(dense.step_seconds / prediction.step_seconds)
     slowdown = log(prediction.convergence_slowdown) + prediction.doubt
@@ -30,6 +35,6 @@ def log_speedup(prediction: Prediction, dense: Prediction, speed_weight: float) 
 
 
 def knee(predictions: Sequence[Prediction], dense: Prediction, speed_weight: float) -> Prediction:
-    """The deepest of the points, or dense where none is predicted both faster than dense's step and deeper."""
+    """Return the deepest of the points, or dense if none is predicted both faster than dense's step and deeper."""
     faster = [prediction for prediction in predictions if prediction.step_seconds < dense.step_seconds]
     return max([*faster, dense], key=lambda prediction: log_speedup(prediction, dense, speed_weight))

@@ -11,7 +11,7 @@ from trimtab.control.decision import Prediction
 
 
 def objectives(prediction: Prediction) -> tuple[float, float, float]:
-    """What is minimised: seconds of selection, seconds of the rest of the step, and steps beside those of dense.
+    """Return what is minimised: seconds of selection, seconds of the rest of the step, and convergence slowdown.
 
     The rest is the exchange, as far as it is not hidden, and computation, which is the same for all. Steps and not
     inverse gain, of which they are a function for each family of collectives: with equal gains all-gather needs fewer
@@ -22,7 +22,7 @@ def objectives(prediction: Prediction) -> tuple[float, float, float]:
 
 
 def front(predictions: Sequence[Prediction]) -> list[Prediction]:
-    """The predictions that no other dominates, each once, fastest exchange first.
+    """Return the predictions that no other dominates, each once, fastest exchange first.
 
     In ascending order of all objectives, a prediction is dominated only by earlier ones, and these are no worse in the
     first objective: of the other two it is compared with the staircase of those that nothing earlier dominated.
@@ -47,10 +47,10 @@ def front(predictions: Sequence[Prediction]) -> list[Prediction]:
 
 
 def spread(predictions: Sequence[Prediction], most: int, always: Prediction) -> list[Prediction]:
-    """At most so many of a front, in its order: those that NSGA-II would keep, and ``always``, if it is on the front.
+    """Return at most ``most`` predictions of a front, in its order, and among these ``always``, if it is on the front.
 
-    NSGA-II keeps those with the largest crowding distance, so that no part of the front is empty (Deb et al., A Fast
-    and Elitist Multiobjective Genetic Algorithm: NSGA-II, section III-B).
+    They are those that NSGA-II would keep: with the largest crowding distance, so that no part of the front is empty
+    (Deb et al., A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II, section III-B).
     """
     if len(predictions) <= most:
         return list(predictions)

@@ -26,9 +26,13 @@ _POPULATION, _GENERATIONS = 100, 20
 def solve(
     space: Space, evaluate: Callable[..., Prediction], seed: int, most_evaluations: int = MOST_EVALUATIONS
 ) -> list[Prediction]:
-    """Predictions of all plans of the space, or of those that a search for its front visits; the same for a seed.
+    """Predict all plans of the space, or those that a search for its front visits; the same for a seed.
 
-    ``evaluate`` predicts the plan that has the given value on each axis.
+    Args:
+        space: The plans.
+        evaluate: Predicts the plan that has the given value on each axis.
+        seed: Of the search.
+        most_evaluations: A larger space is searched.
     """
     if len(space) <= most_evaluations:
         return [evaluate(**values) for values in space]
@@ -64,7 +68,7 @@ def _nsga2(space: Space, evaluate: Callable[..., Prediction], seed: int) -> list
 
 
 def _first_population(lengths: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The whole of each axis, all axes at once: a Kronecker sequence, which fills a box evenly."""
+    """Cover the whole of each axis, all axes at once, by a Kronecker sequence, which fills a box evenly."""
     golden = 1.0
     for _ in range(50):  # the root of x^(d+1) = x + 1, of which the golden ratio is the one for d = 1
         golden = (1 + golden) ** (1 / (len(lengths) + 1))

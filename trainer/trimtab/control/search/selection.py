@@ -55,11 +55,11 @@ class Choice:
 
     @property
     def is_change(self) -> bool:
-        """Whether it is another plan, or the same in other buffers."""
+        """True if it is another plan, or the same in other buffers."""
         return self.chosen.plan.with_version(0) != self.previous.plan.with_version(0)
 
     def inputs(self, network: Network, optimizer: OptimizerFamily) -> Inputs:
-        """What was known when it was made."""
+        """Return what was known when the choice was made."""
         return Inputs(
             revision=network.revision,
             latency=network.latency,
@@ -72,37 +72,40 @@ class Choice:
 
 
 def banned_of(plan: Plan) -> ExcludedPlans:
-    """What is not to be chosen again once the plan has failed, in whatever buffers."""
+    """Return what is not to be chosen again once the plan has failed, in whatever buffers."""
     return plan.collective, plan.ratio, plan.source
 
 
 def back_to_dense(evaluator: PlanEvaluator, reason: str) -> Choice:
-    """What a guard chooses."""
+    """Return the choice of a guard: dense, for its reason."""
     dense = evaluator.dense
     return Choice(dense, evaluator.present, dense, f"back to {dense.plan.name}: {reason}")
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What a change of plan is predicted to bring."""
+    """The advantage that a change of plan is predicted to bring."""
 
     gained: float
     """Logarithm of how much sooner the target is reached than under the present plan; negative: later."""
     needed: float
-    """What it must be for a change."""
+    """The least that it must be for a change."""
     once: float
     """The part of it that a change of source must earn back."""
     is_for_speed: bool
-    """Whether the change is for a step so much shorter that a measurement will tell, and not for the gain."""
+    """True if the change is for a step so much shorter that a measurement will tell, and not for the gain."""
 
 
 def choose(
     evaluator: PlanEvaluator, excluded_plans: Collection[ExcludedPlans], seed: int, *, is_provisional: bool = False
 ) -> Choice:
-    """The knee of the Pareto front, or the present plan where leaving it promises too little.
+    """Choose the knee of the Pareto front, or keep the present plan if leaving it promises too little.
 
-    ``excluded_plans``: collectives, ratios and sources that failed on this network. ``seed``: of the search.
-    ``is_provisional``: the present plan, if it is not dense, was chosen by what was assumed, and is left easily.
+    Args:
+        evaluator: Predicts plans on the present network.
+        excluded_plans: Collectives, ratios and sources that failed on this network.
+        seed: Of the search.
+        is_provisional: Whether the present plan, if not dense, was chosen by what was assumed, and is left easily.
     """
     settings, dense, present = evaluator.settings, evaluator.dense, evaluator.present
     found = solve(Space.of(settings), evaluator.predict, seed) + evaluator.of_all_values()
@@ -122,7 +125,7 @@ def choose(
 
 
 def _worth_its_rounds(predictions: Sequence[Prediction], evaluator: PlanEvaluator) -> Prediction:
-    """The knee of plans without local steps; or of longer rounds, each of which must promise 5% more than shorter ones.
+    """Return the knee of plans without local steps; or of longer rounds, if each promises 5% more than shorter ones.
 
     Ranks part for as long as a round lasts, and what that costs training is not known to a few hundredths.
     """
@@ -136,10 +139,10 @@ def _worth_its_rounds(predictions: Sequence[Prediction], evaluator: PlanEvaluato
 
 
 def promise_of(best: Prediction, evaluator: PlanEvaluator) -> Promise:
-    """By how much a plan is better than the present one, and by how much it must be.
+    """Return by how much a plan is better than the present one, and by how much it must be.
 
-    Where the gain tells nothing of the steps that the job needs, no change is for its sake. A change of source must
-    earn back besides what ranks exchange for it.
+    If the gain tells nothing of the steps that the job needs, no change is for its sake. A change of source must earn
+    back besides what ranks exchange for it.
     """
     present = evaluator.present
     send_all = all(each.plan.is_dense and not each.plan.local_steps for each in (present, best))
@@ -158,7 +161,7 @@ def promise_of(best: Prediction, evaluator: PlanEvaluator) -> Promise:
 
 
 def start(evaluator: PlanEvaluator, seed: int) -> Choice:
-    """The plan to begin with, by what is assumed of the machine: dense, unless another promises to save much."""
+    """Choose the plan to begin with, by what is assumed of the machine: dense, unless another promises to save much."""
     found = choose(evaluator, (), seed)
     if evaluator.log_speedup(found.chosen) < _WORTH_A_START:
         return replace(found, chosen=found.previous)
@@ -166,9 +169,9 @@ def start(evaluator: PlanEvaluator, seed: int) -> Choice:
 
 
 def might_improve(evaluator: PlanEvaluator) -> bool:
-    """Whether a look at the candidates alone promises half of what a change needs; else solving is idle.
+    """Return whether a look at the candidates alone promises half of what a change needs; else solving is idle.
 
-    And not free: it takes as long as half a step, and the gain moves every few steps while training begins.
+    Solving is not free: it takes as long as half a step, and the gain moves every few steps while training begins.
     """
     acknowledged = [*evaluator.candidates(), *evaluator.kinds()]
     promise = promise_of(knee(acknowledged, evaluator.dense, evaluator.settings.speed_weight), evaluator)

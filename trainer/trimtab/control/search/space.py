@@ -1,4 +1,4 @@
-"""What may be chosen: every combination of what each axis of a plan may be."""
+"""The plans that may be chosen: every combination of the values on each axis of a plan."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Space:
 
     @classmethod
     def of(cls, settings: ControllerSettings) -> Space:
-        """What the user's settings leave open.
+        """Create the space of what the user's settings leave open.
 
-        Where there are several sources and formats of values it holds fewer ratios, so that it stays as large.
+        If there are several sources and formats of values, it holds fewer ratios, so that it stays as large.
         """
         ratios = ratio_grid(settings.min_ratio, settings.max_ratio)
         return cls(
@@ -49,21 +49,21 @@ class Space:
         return {axis.name: getattr(self, axis.name) for axis in fields(self)}
 
     def __len__(self) -> int:
-        """The number of plans."""
+        """Return the number of plans."""
         return prod(map(len, self.axes.values()))
 
     def at(self, indices: Sequence[int]) -> dict[str, Any]:
-        """The values with these indices on each axis."""
+        """Return the values with these indices on each axis."""
         return {name: values[i] for (name, values), i in zip(self.axes.items(), indices, strict=True)}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The values of every plan, by axis."""
+        """Iterate over the values of every plan, by axis."""
         names = tuple(self.axes)
         return (dict(zip(names, values, strict=True)) for values in product(*self.axes.values()))
 
 
 def ratio_grid(least: float, most: float) -> tuple[float, ...]:
-    """Every ratio of two significant digits between the bounds, and the bounds: finer steps cannot be told apart."""
+    """Return the bounds, and every ratio of two significant digits between them: finer steps cannot be told apart."""
     exponents = range(floor(log10(least)) - 1, ceil(log10(most)))
     grid = {float(f"{digits}e{exponent}") for exponent in exponents for digits in range(10, 100)}
     return tuple(sorted({ratio for ratio in grid if least < ratio < most} | {least, most}))
