@@ -16,7 +16,7 @@ class Seen:
         return self.bench.job(name)
 
     def batch_job(self, namespace, name):
-        return self.bench.batch_job(name)
+        return self.bench.child(name)
 
     def pods(self, namespace, name):
         return self.bench.api.list(PODS, namespace, labelSelector=f"batch.kubernetes.io/job-name={name}")["items"]

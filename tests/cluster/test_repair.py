@@ -217,7 +217,7 @@ class SeenLongAgo(Seen):
         super().__init__(bench)
         self.job_then = job
 
-    def child(self, namespace, name):
+    def batch_job(self, namespace, name):
         return self.job_then
 
 

@@ -59,7 +59,7 @@ def test_what_is_made_changed_and_deleted_is_seen(namespace):
     namespace.api.create(SERVICE_ACCOUNTS, account(namespace, "before"))
     informer, changed, removed = watch(namespace.api, namespace)
     try:
-        assert informer.wait_until_listed(30)
+        assert informer.wait_until_synced(30)
         wait_until(lambda: changed == ["before"], "what was there is seen")
         namespace.api.create(SERVICE_ACCOUNTS, account(namespace, "after"))
         wait_until(lambda: changed == ["before", "after"], "what is made is seen")
@@ -89,9 +89,9 @@ def test_a_list_counts_once_the_cache_holds_it(namespace, monkeypatch):
     informer, changed, _ = watch(namespace.api, namespace)
     try:
         assert listed.wait(60)
-        assert not informer.wait_until_listed(0)
+        assert not informer.wait_until_synced(0)
         may_go_on.set()
-        assert informer.wait_until_listed(60)
+        assert informer.wait_until_synced(60)
         assert informer.get(namespace.namespace, "before") is not None
         assert changed == ["before"]
     finally:

@@ -118,7 +118,7 @@ class Training:
         return self
 
     def adopt(self, plan: Plan) -> None:
-        engine_of(self.session).adopt(plan, self.number)
+        engine_of(self.session).plans.adopt(plan, self.number)
 
     def ended(self) -> list[Profile]:
         assert not any(module._forward_hooks or module._forward_pre_hooks for module in self.model.modules())
