@@ -23,10 +23,15 @@ class Script:
         return self.poll() is not None
 
     def poll(self) -> dict[str, Any] | None:
-        return self.messages.get(self.now)
+        """The first message that is due: under overlap the vote may ask when its step is over already."""
+        return self.messages[due] if (due := self._due()) is not None else None
 
     def sent(self) -> None:
-        self.messages.pop(self.now, None)
+        if (due := self._due()) is not None:
+            del self.messages[due]
+
+    def _due(self) -> int | None:
+        return min((step for step in self.messages if step <= self.now), default=None)
 
     def step(self, before: Any, steps_left: int) -> None:
         self.now += 1
@@ -48,13 +53,6 @@ class AdoptsAt(Script):
 
     def __init__(self, plans: dict[int, Plan]) -> None:
         super().__init__({step: {"adopt": plan.to_json()} for step, plan in plans.items()})
-
-    def poll(self) -> dict[str, Any] | None:
-        return next((message for step, message in self.messages.items() if step <= self.now), None)
-
-    def sent(self) -> None:
-        if self.poll() is not None:
-            del self.messages[min(self.messages)]
 
 
 class Heard(Script):
