@@ -68,6 +68,8 @@ class AsWritten:
         }
         self._next_step, self._taken = 0, 0
 
+    def start(self, say: Any) -> None: ...
+
     @property
     def has_message(self) -> bool:
         return self.poll() is not None

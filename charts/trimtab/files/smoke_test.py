@@ -56,7 +56,7 @@ def remove(jobs):
 
 
 def wait(jobs):
-    """The job's last status: final, or as it was when time ran out."""
+    """Return the job's last status: final, or as it was when time ran out."""
     shown, status = None, {}
     while time.monotonic() < DEADLINE:
         status = jobs.get_namespaced_custom_object(*PLACE, NAME).get("status", {})
