@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -41,7 +41,7 @@ def renamed_arguments(**new_names: str) -> Callable[[Callable[P, T]], Callable[P
     return decorate
 
 
-def renamed_fields(cls: type, **new_names: str) -> None:
+def renamed_fields(cls: type, new_names: Mapping[str, str]) -> None:
     """Accept the old names of a dataclass's fields where it is made, as `renamed_arguments` does.
 
     Args:

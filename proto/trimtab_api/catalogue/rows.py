@@ -101,14 +101,16 @@ class Collective(Row):
 
 renamed_fields(
     Collective,
-    why_not="rank_count_error",
-    cuts_union="reselects",
-    more_passes="extra_passes",
-    selects_itself="has_builtin_sparsifier",
-    half_gain_ratio="prior_half_gain_ratio",
-    stale_steps="staleness_steps",
-    beside_values="overhead_cost",
-    shown_with="table_variants",
+    {
+        "why_not": "rank_count_error",
+        "cuts_union": "reselects",
+        "more_passes": "extra_passes",
+        "selects_itself": "has_builtin_sparsifier",
+        "half_gain_ratio": "prior_half_gain_ratio",
+        "stale_steps": "staleness_steps",
+        "beside_values": "overhead_cost",
+        "shown_with": "table_variants",
+    },
 )
 
 
