@@ -85,7 +85,7 @@ def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
     assert considered
     for point in considered:
         lawful = convergence_slowdown(Plan.parse(point["plan"]), point["gain"], BY_ADAMW)
-        assert point["convergence_slowdown"] == pytest.approx(max(1.0, lawful)), "whatever it is that AdamW is charged"
+        assert point["relative_steps"] == pytest.approx(max(1.0, lawful)), "whatever it is that AdamW is charged"
 
 
 DDP_STYLE = Path(__file__).parent / "ddp_style.py"

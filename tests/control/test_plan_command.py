@@ -76,7 +76,7 @@ def test_local_steps_are_chosen_where_the_job_permits_them_and_what_is_chosen_wi
     chosen, without = result["choice"], result["choice_without_local_steps"]
     assert "source=update:steps=" in chosen["plan"]
     assert "steps=" not in without["plan"]
-    to_target = [each["step_seconds"] * each["convergence_slowdown"] for each in (chosen, without)]
+    to_target = [each["step_seconds"] * each["relative_steps"] for each in (chosen, without)]
     assert to_target[0] < to_target[1]
     assert answer(capsys, *slow, "--local-steps", "0")["choice"] == without
     assert Plan.parse(answer(capsys, *slow, "--local-steps", "4")["choice"]["plan"]).local_steps <= 4

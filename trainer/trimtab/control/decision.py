@@ -39,7 +39,7 @@ class Prediction:
             "compress_seconds": self.compress_seconds,
             "sync_seconds": self.sync_seconds,
             "gain": self.gain,
-            "convergence_slowdown": self.convergence_slowdown,
+            "relative_steps": self.convergence_slowdown,  # as runs of before have it
             "step_seconds": self.step_seconds,
         }
 
