@@ -108,7 +108,6 @@ owed pending_step
 put_aside stash
 put_off defer
 reassure revalidate
-relative_steps convergence_slowdown
 selects_itself has_builtin_sparsifier
 show_late install_placeholder
 shown_with table_variants

@@ -1,6 +1,6 @@
 """Messages to people: their form, and which ranks' are printed."""
 
-import logging
+import logging.config
 import sys
 
 from trimtab.process.messages import LOGGER, for_rank
@@ -27,6 +27,12 @@ def test_a_script_that_logs_everything_prints_no_message_twice(capsys):
     finally:
         logging.getLogger().removeHandler(handler)
     assert capsys.readouterr().err == "trimtab: once\n"
+
+
+def test_a_script_that_configures_its_logging_silences_no_message(capsys):
+    logging.config.dictConfig({"version": 1})  # which disables the loggers that there are, by default
+    LOGGER.warning("still there")
+    assert capsys.readouterr().err == "trimtab: still there\n"
 
 
 def test_what_cannot_be_printed_ends_nothing(monkeypatch):

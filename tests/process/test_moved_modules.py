@@ -5,6 +5,7 @@ import sys
 from importlib import import_module
 
 import pytest
+from trimtab.plan.schedules import Send
 from trimtab.process.moved_modules import MOVED
 from trimtab_api import catalogue
 
@@ -57,3 +58,5 @@ def test_fields_of_a_scheme_keep_their_old_names_for_a_release():
     with pytest.warns(FutureWarning, match=r"Collective\(\): cuts_union= is now reselects="):
         row = catalogue.Collective("theirs", "a scheme", cuts_union=True)
     assert row.reselects
+    with pytest.warns(FutureWarning, match=r"Send\(\): generation= is now iteration="):
+        assert Send(0, generation=3).iteration == 3

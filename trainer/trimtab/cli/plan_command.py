@@ -108,7 +108,7 @@ class _Choice:
     compute_seconds: float
     sync_seconds: float
     gain: float
-    convergence_slowdown: float
+    relative_steps: float
     dense_step_seconds: float
     local_steps: int
 
@@ -191,7 +191,7 @@ def _as_text(question: _Question, choice: _Choice, synchronous: _Choice, rows: l
         f"of it {format_duration(choice.compute_seconds)} computing ({by}) and "
         f"{format_duration(choice.sync_seconds)} waiting for the exchange",
         f"chosen for the time to the target: with {OPTIMIZERS[question.optimizer]} and its kin it should need "
-        f"{choice.convergence_slowdown:.2f} times as many steps as dense (--optimizer says of which family yours is)",
+        f"{choice.relative_steps:.2f} times as many steps as dense (--optimizer says of which family yours is)",
         *_if_in_each_step(choice, synchronous),
         "",
         f"{'ratio':>7}  {'scheme':<{width}} {'seconds':>20} {'messages':>9} {'bytes':>20}",
@@ -220,7 +220,7 @@ def _if_in_each_step(choice: _Choice, synchronous: _Choice) -> list[str]:
     return [
         "it exchanges updates of several steps, as jobs that loop over session.batches may; without (--local-steps 0): "
         f"{synchronous.plan}, predicted {format_duration(synchronous.step_seconds)} a step, "
-        f"{synchronous.convergence_slowdown:.2f} times as many steps"
+        f"{synchronous.relative_steps:.2f} times as many steps"
     ]
 
 

@@ -172,6 +172,10 @@ class Loops:
         if replay.has_stepped:  # else it is no loop of training, and others may be in the middle of a round
             ended()
 
+    def reduced_over_ranks(self) -> None:
+        """Note that ranks have added something up since the last loop, or that its share was told of."""
+        self.has_evaluated_share = False
+
     def trials(self) -> Iterator[None]:
         """Run the trials that are due, in a loop that draws its batches by itself: one item for each step to take.
 

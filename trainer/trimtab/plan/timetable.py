@@ -7,6 +7,8 @@ from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from trimtab_api.renamed_arguments import renamed_fields
+
 
 @dataclass(frozen=True)
 class Send:
@@ -28,6 +30,9 @@ class Send:
     In the latter case the optimizer steps the bucket's parameters alone, just before the module that owns them runs
     (ByteScheduler, section 3; P3). The iteration has to update what is sent so.
     """
+
+
+renamed_fields(Send, {"generation": "iteration"})
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,29 @@ import contextlib
 import logging
 import sys
 
-LOGGER = logging.getLogger("trimtab")
+
+class _Messages(logging.Logger):
+    """A logger that a script's `logging.config.dictConfig` leaves on: by default that disables those that there are."""
+
+    @property
+    def disabled(self) -> bool:
+        """False; its level and its handlers say what is printed."""
+        return False
+
+    @disabled.setter
+    def disabled(self, value: bool) -> None: ...
+
+
+def _make_logger() -> logging.Logger:
+    usual = logging.getLoggerClass()
+    logging.setLoggerClass(_Messages)
+    try:
+        return logging.getLogger("trimtab")
+    finally:
+        logging.setLoggerClass(usual)
+
+
+LOGGER = _make_logger()
 
 
 def for_rank(rank: int) -> logging.LoggerAdapter[logging.Logger]:

@@ -151,7 +151,7 @@ def begin(
     finished = mark_unfinished(environment)
     session, joined = _begin(kind, model, optimizers, options, by_ddp, environment, configuration)
     session.when_closed.callback(finished)
-    session.at_first_step = mark_first_step(environment)
+    session.on_first_step(mark_first_step(environment))
     return session, joined
 
 

@@ -91,8 +91,7 @@ class Session:
         """``ranks``: what the script may ask of all ranks; None: those of ``group``."""
         self.when_closed = contextlib.ExitStack()
         """Callbacks for when the session has been closed."""
-        self.at_first_step: Callable[[], None] | None = None
-        """Callback for when this process has taken its first step."""
+        self._on_first_step: Callable[[], None] = lambda: None
         self._model, self._optimizers = model, as_list(optimizer)
         self._scheduler, self._scheduler_interval = scheduler, scheduler_interval
         self._scale, self._extra_state = scale or LossScale(None), tuple(extra_state)
@@ -201,7 +200,7 @@ class Session:
 
     def all_reduce(self, value: float | Tensor, op: Literal["mean", "sum", "max", "min"] = "mean") -> float | Tensor:
         """Reduce a metric over all ranks, as `RankOps.all_reduce` does."""
-        self._loops.has_evaluated_share = False
+        self._loops.reduced_over_ranks()
         return self._ranks.all_reduce(value, op)
 
     # What a training script reads ---------------------------------------------------------------------------------
@@ -303,10 +302,14 @@ class Session:
             raise UserError("every record has it by itself; leave it out", field="session.report", value=name)
         values = {name: one_number(value, name) for name, value in metrics.items()}
         if self._loops.has_evaluated_share:
-            self._loops.has_evaluated_share = False
+            self._loops.reduced_over_ranks()
             self._ranks.warn(_OF_SHARE.format(num_ranks=self.num_ranks))
         if self.is_main and (not self.in_trial or (self._trials is not None and self._trials.is_suspended)):
             self._recorder.metric({"event": "evaluation", "step": self._steps.num, **values})
+
+    def on_first_step(self, call: Callable[[], None]) -> None:
+        """Call ``call`` once, when this process has taken a step."""
+        self._on_first_step = call
 
     def debug_state(self) -> DebugState:
         """Return a copy of what this rank's exchange holds between two steps: residuals, and what waits or has arrived.
@@ -421,9 +424,8 @@ class Session:
 
     def _stepped(self, outcome: Outcome | None, loss: Tensor | float | None, scale: float | None) -> None:
         """Finish a step, once the optimizer has stepped; ``outcome`` is None where nothing is exchanged."""
-        if self.at_first_step is not None:
-            self.at_first_step()
-            self.at_first_step = None
+        self._on_first_step()
+        self._on_first_step = lambda: None
         dropped_by = "" if outcome is None else self._follow_up.after_exchange(outcome)
         if self._scheduler is not None and self._scheduler_interval == "step":
             self._scheduler.step()
