@@ -16,6 +16,7 @@ from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.utils.data import DataLoader, TensorDataset
+from trimtab.control.messages import AdoptPlan
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan.plan import Plan
 from trimtab_api.errors import UserError
@@ -95,7 +96,7 @@ def test_what_is_held_back_stays_as_it_was(rank_pool: RankPool, scales: bool) ->
 def plans_around(rank: int, size: int) -> list[str]:
     """The collectives in force where rank 0 has another adopted, with a step that is then thrown away."""
     adopted = Plan.parse("0.1/all-gather").with_version(1)
-    script = Script({1: {"adopt": adopted.to_json()}}) if rank == 0 else None
+    script = Script({1: AdoptPlan(adopted)}) if rank == 0 else None
     model = model_of()
     session = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), "dense", control_client=script)
     names = []

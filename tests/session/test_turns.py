@@ -19,6 +19,7 @@ from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
+from trimtab.control.messages import TryPlans
 from trimtab.engine.optimizer.manual import ManualOptimizer
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.session.checks import check_turns
@@ -76,7 +77,7 @@ def asked_for_trials(rank: int, size: int, asks: bool) -> tuple[Tensor, list[Any
     first, second = model_of(), nn.Linear(4, 4)
     optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (first, second)]
     both = nn.ModuleList([first, second])
-    message = {"trials": [Plan.parse("0.3/all-gather", FusionPlan((0, 20))).to_json()], "iterations": 2}
+    message = TryPlans((Plan.parse("0.3/all-gather", FusionPlan((0, 20))),), 2)
     controller = Script({2: message} if asks else {}) if rank == 0 else None
     session = attach(both, optimizers, "0.2/all-gather", alternating_optimizers=True, control_client=controller)
     with contextlib.redirect_stderr(io.StringIO()) as said:

@@ -11,6 +11,7 @@ import torch
 from kit.training.held_back import residual_of
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from trimtab.control.messages import TryPlans
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
@@ -104,6 +105,6 @@ def assert_same(a: dict[str, Any], b: dict[str, Any]) -> None:
     assert a["random"][1:] == b["random"][1:]
 
 
-def trials_message() -> dict[str, Any]:
+def trials_message() -> TryPlans:
     candidates = [Plan.parse(text, THREE_BUFFERS) for text in ("0.3/all-gather", "dense", "0.05/artopk-var-tree")]
-    return {"trials": [plan.to_json() for plan in candidates], "iterations": 4}
+    return TryPlans(tuple(candidates), 4)

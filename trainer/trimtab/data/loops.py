@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from math import inf
 from typing import Any
 
@@ -257,7 +257,7 @@ class Loops:
             return 0
         return inf if loop.num_batches is None else loop.num_batches // loop.num_a_step
 
-    def agree_on_trials(self, group: Group, trials: TrialRunner, plans: list[Plan], iterations: int) -> bool:
+    def agree_on_trials(self, group: Group, trials: TrialRunner, plans: Sequence[Plan], iterations: int) -> bool:
         """Return whether trials begin with the next batch; every rank calls it together, and hears the same."""
         return self._trials.agree(group, self._loops, trials, plans, iterations)
 

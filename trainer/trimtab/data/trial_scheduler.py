@@ -36,7 +36,7 @@ class TrialRunner(Protocol):
     """Runs trials in a loop: `trimtab.session.trials.TrialRunner`."""
 
     def run(
-        self, replay: Replay, others: list[Replay], plans: list[Plan], iterations: int
+        self, replay: Replay, others: list[Replay], plans: Sequence[Plan], iterations: int
     ) -> Generator[Any, None, str | None]:
         """Give batches of ``replay`` for ``iterations`` steps under each plan, while ``others`` are under way as well.
 
@@ -67,7 +67,7 @@ class TrialScheduler:
         """
         self._control, self._say, self._trials_ended = control, say, trials_ended
         self._alternating_optimizers = alternating_optimizers
-        self._request: tuple[Replay, TrialRunner, list[Plan], int] | None = None
+        self._request: tuple[Replay, TrialRunner, Sequence[Plan], int] | None = None
         """Trials that all ranks have agreed on, and the loop whose batches they replay."""
         self._num_steps_unseen = 0
         """Steps without any loop."""
@@ -92,7 +92,7 @@ class TrialScheduler:
         return loops[-1].num_left // loops[-1].num_a_step
 
     def agree(
-        self, group: Group, loops: Sequence[Replay], trials: TrialRunner, plans: list[Plan], iterations: int
+        self, group: Group, loops: Sequence[Replay], trials: TrialRunner, plans: Sequence[Plan], iterations: int
     ) -> bool:
         """Return whether trials begin with the next batch; every rank calls it together, and hears the same.
 

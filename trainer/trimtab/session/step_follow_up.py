@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 from torch import Tensor
 
-from trimtab.control.client import plan_of, trials_of
+from trimtab.control.messages import AdoptPlan, Message
 from trimtab.data.loops import Loops
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.local_sgd.state_watch import StateWatch
@@ -152,12 +151,12 @@ class StepFollowUp:
             by = culprits([list(each.names) for each in told])
             self._recorder.metric({"event": "left out", "step": self._steps.num - 1, "steps": num, "by": by})
 
-    def _follow(self, message: dict[str, Any]) -> None:
-        if "adopt" in message:
-            self._engine.plans.adopt(plan_of(message), self._steps.num)
+    def _follow(self, message: Message) -> None:
+        if isinstance(message, AdoptPlan):
+            self._engine.plans.adopt(message.plan, self._steps.num)
             self._tell_of_local_steps()
             self._rounds.restart()
-        elif self._loops.agree_on_trials(self._engine.group, self._trials, *trials_of(message)):
+        elif self._loops.agree_on_trials(self._engine.group, self._trials, message.plans, message.iterations):
             if warning := self._scheduler_warning():
                 self._ranks.say(warning)
         else:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
@@ -82,7 +82,7 @@ class TrialRunner:
         return self._trial is not None and self._trial.suspended is not None
 
     def run(
-        self, replay: Replay, others: list[Replay], plans: list[Plan], iterations: int
+        self, replay: Replay, others: list[Replay], plans: Sequence[Plan], iterations: int
     ) -> Generator[Any, None, str | None]:
         """Let the loop of ``replay`` train under each candidate, while ``others`` are under way as well.
 
