@@ -104,7 +104,7 @@ class StepEngine:
         )
         """Carries out the plan's exchanges."""
         self._forward_hooks = ForwardSyncHooks(model, optimizers, stepper, self.exchanger, self._profiler)
-        self.pending_step = PendingStep(self.exchanger, optimizers, alternating_optimizers=alternates)
+        self.pending_step = PendingStep(self.exchanger, optimizers, stepper.progress, alternating_optimizers=alternates)
         self._gradient_sync = (AlternatingOptimizers if alternates else GradientSync)(
             model,
             self.exchanger,
@@ -174,14 +174,14 @@ class StepEngine:
 
     def on_step_end(self, outcome: Outcome) -> Outcome:
         """Return what became of the step, once the optimizer has stepped or its scaler has skipped the step."""
-        self.pending_step.settle()
+        self.pending_step.end()
         return self._mode.after_optimizer(outcome)
 
     def discard(self) -> None:
         """Throw away what backward passes have left since the last step; where gradients cross, on every rank."""
         self.settle()
         self._mode.discard()
-        self.pending_step.settle()
+        self.pending_step.end()
         self.flat_buffers.release_gradients()
 
     def synchronize(self) -> None:
