@@ -284,8 +284,6 @@ def test_an_evaluation_is_recorded_whatever_kind_of_number_it_is(tmp_path: Path)
         group=None,
         plan=dense_plan(),
         recorder=Recorder(tmp_path),
-        scheduler=None,
-        scheduler_interval="step",
     )
     session.report(accuracy=np.float32(0.5), loss=torch.tensor(0.25), perplexity=2)
     with pytest.raises(UserError, match=r"^accuracy: 'good': hand over one real number$"):

@@ -217,7 +217,7 @@ def joins(rank: int, size: int, folder: Path, optimizers: str, job: Path | None)
         session = trimtab.attach(model, makes, **options)
     except UserError as error:
         return str(error), ()
-    client = session._control._client
+    client = session._training._control._client
     chosen_from = () if client is None else client._controller._settings.schedules
     session.close()
     return "", chosen_from

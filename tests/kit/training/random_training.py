@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from kit.training.held_back import residual_of
+from kit.training.sessions import attach
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.control.messages import TryPlans
 from trimtab.plan.plan import FusionPlan, Plan
-from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
-from trimtab.transport.group import Group
 
 THREE_BUFFERS = FusionPlan((0, 68, 596))
 STEPS = 12
@@ -55,15 +54,7 @@ def make_session(
 ) -> tuple[Session, torch.optim.Optimizer, Any]:
     stepping = OPTIMIZERS[optimizer](model.parameters())
     scheduler = torch.optim.lr_scheduler.StepLR(stepping, step_size=4, gamma=0.5)
-    session = Session(
-        model,
-        stepping,
-        group=Group.connect(),
-        plan=plan,
-        scheduler=scheduler,
-        scheduler_interval="step",
-        **{"recorder": Recorder(None), **options},
-    )
+    session = attach(model, stepping, plan, scheduler=scheduler, scheduler_interval="step", **options)
     return session, stepping, scheduler
 
 

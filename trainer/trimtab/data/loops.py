@@ -18,11 +18,12 @@ from trimtab_api.errors import UserError
 
 from trimtab.checkpoint.random_state import RandomState
 from trimtab.data.batches import Batches
-from trimtab.data.checks import DataChecks, Warn
+from trimtab.data.checks import DataChecks
+from trimtab.data.owners import Control, LoopEvents, People, TrialRunner
 from trimtab.data.position import Epochs, Position
 from trimtab.data.replay import Replay
 from trimtab.data.sharded_loader import Loaders, ShardedLoader
-from trimtab.data.trial_scheduler import Control, TrialRunner, TrialScheduler
+from trimtab.data.trial_scheduler import TrialScheduler
 from trimtab.plan.plan import Plan
 from trimtab.transport.group import Group
 
@@ -37,12 +38,8 @@ class Loops:
         self,
         loaders: Loaders,
         control: Control,
-        say: Callable[[str], None],
-        warn: Warn,
-        trials_ended: Callable[[bool], None],
-        on_next_batch: Callable[[], None],
-        on_epoch_end: Callable[[], None],
-        loop_left: Callable[[], None],
+        people: People,
+        events: LoopEvents,
         *,
         alternating_optimizers: bool = False,
     ) -> None:
@@ -51,18 +48,13 @@ class Loops:
         Args:
             loaders: Gives this rank's share of each loader.
             control: Knows whether trials are wanted.
-            say: Takes a line for people, where several processes train.
-            warn: Takes a line for people.
-            trials_ended: Called after trials, and told whether they had begun.
-            on_next_batch: Called before each batch of a loop, and before its end.
-            on_epoch_end: Called when a loop of which steps were made has ended, on every rank at the same step.
-            loop_left: Called when such a loop was left, which an exception does on one rank alone.
+            people: Takes lines for people.
+            events: Is told where loops come to.
             alternating_optimizers: Whether a batch may be of several steps, so that there are no trials.
         """
-        self._loaders, self._say, self._warn = loaders, say, warn
-        self._batch_wanted, self._epoch_ended, self._loop_left = on_next_batch, on_epoch_end, loop_left
-        self._trials = TrialScheduler(control, say, trials_ended, alternating_optimizers=alternating_optimizers)
-        self._checks = DataChecks(warn)
+        self._loaders, self._people, self._events = loaders, people, events
+        self._trials = TrialScheduler(control, people, events, alternating_optimizers=alternating_optimizers)
+        self._checks = DataChecks(people.warn)
         self._loops: list[Replay] = []
         """The last is the one that gave the present batch."""
         self._num_begun = 0
@@ -107,10 +99,10 @@ class Loops:
         """Return the batches of the loop that begins that an earlier run has trained on."""
         num_resumed, before, self._resumed = self._num_resumed(share), self._resumed, None
         if num_resumed:
-            self._say(f"resuming: this loop goes on after {num_resumed} batches, which are drawn and left out")
+            self._people.say(f"resuming: this loop goes on after {num_resumed} batches, which are drawn and left out")
         elif before is not None and before.batches:
             had = "a loop of another length" if before.of_batches is None else f"one of {before.of_batches} batches"
-            self._say(f"resuming: this loop begins anew, since the earlier run was in {had}")
+            self._people.say(f"resuming: this loop begins anew, since the earlier run was in {had}")
         return num_resumed
 
     def _given(self, share: ShardedLoader, num_trained: int) -> Generator[Any]:
@@ -118,7 +110,7 @@ class Loops:
         number = self._num_trained_in + self._begun_since_step[of_kind]
         generators = RandomState.capture() if num_trained else None  # as the script has restored them
         source = share.epoch(number)
-        self._say(f"loader: {share.how}")
+        self._people.say(f"loader: {share.how}")
         self._warn_of_what_is_left_out(share)
         replay = Replay(source, share.num_batches, number)
         replay.skip(num_trained)
@@ -140,14 +132,14 @@ class Loops:
                     self._loops.append(replay)
                     yield batch
         except GeneratorExit:  # the loop was left
-            self._ended(replay, self._loop_left)
+            self._ended(replay, self._events.loop_left)
             raise
         else:
             self._warn_of_what_is_left_out(share)
             if replay.is_empty:
                 self._refuse_if_used_up(share)
-                self._warn(f"this loop has no batches{share.why_empty}", on_each=not share.is_alike)
-            self._ended(replay, self._epoch_ended)
+                self._people.warn(f"this loop has no batches{share.why_empty}", on_each=not share.is_alike)
+            self._ended(replay, self._events.epoch_ended)
         finally:
             self._loops.remove(replay)
             self._trials.loop_ended(replay)
@@ -155,7 +147,7 @@ class Loops:
     def _warn_of_what_is_left_out(self, share: ShardedLoader) -> None:
         left_out = share.left_out
         if left_out is not None and left_out.share > _LEFT_OUT_IN_SILENCE:
-            self._warn(f"loader: {left_out}")
+            self._people.warn(f"loader: {left_out}")
 
     def _refuse_if_used_up(self, share: ShardedLoader) -> None:
         """Raise `UserError` for a second loop over an iterator, which gives its batches once."""
@@ -196,7 +188,7 @@ class Loops:
     def _epoch_of(self, replay: Replay) -> Generator[Any]:
         """Yield each batch, and before it the trials that were asked for."""
         while True:
-            self._batch_wanted()
+            self._events.batch_wanted()
             yield from self._trials.run(replay, self._loops)
             try:
                 batch = replay.next()

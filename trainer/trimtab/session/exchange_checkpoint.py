@@ -45,7 +45,7 @@ class ExchangeCheckpoint:
         if self._engine.exchanger.is_mid_step or self._engine.pending_step.has_begun:
             raise UserError("comes between two steps; call it after session.step", field="session.save_exchange")
         engine, group, path = self._engine, self._engine.group, Path(folder)
-        engine.flush()
+        engine.rounds.flush()
         state = {
             "format": _FORMAT,
             "hosts": [list(host) for host in group.hosts],

@@ -89,7 +89,7 @@ class StepFollowUp:
             self._ranks.say(
                 "weights differ by rounding, as on unlike processors: rank 0's are sent to all now and then"
             )
-            self._engine.align_weights()
+            self._engine.rounds.align_weights()
         return culprits(names)
 
     def after_step(self, outcome: Outcome, loss: Tensor | float | None, scale: float | None, dropped_by: str) -> None:
@@ -128,7 +128,7 @@ class StepFollowUp:
 
     def end_round(self) -> None:
         """Exchange what local steps have done so far, and record it; every rank calls it together."""
-        if (outcome := self._engine.end_round()) is not None:
+        if (outcome := self._engine.rounds.end()) is not None:
             self.after_exchange(outcome)
             self._recorder.metric(round_end_of(outcome, self._engine.plan, self._steps.num, self._phases.lap()))
             before = self._rounds.end_early(outcome.consensus)

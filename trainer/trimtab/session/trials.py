@@ -22,6 +22,7 @@ from trimtab_api.errors import UserError
 from trimtab.checkpoint.snapshot import Snapshot
 from trimtab.control.types import StepReport, TrialReport
 from trimtab.data.replay import Replay
+from trimtab.engine.checkpoint import load_step_state, step_state
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan.plan import Plan
@@ -179,11 +180,11 @@ class TrialRunner:
 
     def _begin(self, plan: Plan, replay: Replay, others: list[Replay], before: Snapshot) -> _Trial:
         engine = self._engine
-        in_force, step, carried = engine.plan, engine.step_tag.step, copy.deepcopy(engine.state_dict())
+        in_force, step, carried = engine.plan, engine.step_tag.step, copy.deepcopy(step_state(engine))
 
         def undo() -> None:
             engine.plans.resume(in_force, step)
-            engine.load_state_dict(carried)
+            load_step_state(engine, carried)
 
         self._num_candidates += 1
         engine.plans.try_out(plan.with_version(in_force.version), step, self._num_candidates)
