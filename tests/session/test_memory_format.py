@@ -13,7 +13,7 @@ from kit.rank_pool import RankError, RankPool
 from kit.training.held_back import residual_of
 from torch import Tensor, nn
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
-from trimtab.engine.same_model import check_models_are_alike
+from trimtab.engine.model_checks import check_models_are_alike
 from trimtab.plan.plan import Plan
 from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session

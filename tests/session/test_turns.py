@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from trimtab.control.messages import TryPlans
-from trimtab.engine.optimizer.manual import ManualOptimizer
+from trimtab.engine.optimizer.modes import ManualOptimizer
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.session.checks import check_turns
 from trimtab_api.errors import UserError

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from trimtab.checkpoint.random_state import RandomState
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
-from trimtab.engine.local_sgd.model_buffers import put_back
+from trimtab.engine.local_sgd.buffer_sync import put_back
 
 
 class OptimizerState:

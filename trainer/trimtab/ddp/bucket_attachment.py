@@ -13,7 +13,7 @@ from trimtab_api.errors import UserError
 from trimtab.ddp.bucket_session import BucketSession
 from trimtab.engine.exchange.proxy_parameters import ProxyParameters
 from trimtab.engine.optimizer.loss_scale import ReadScale
-from trimtab.engine.optimizer.manual import ManualOptimizer
+from trimtab.engine.optimizer.modes import ManualOptimizer
 from trimtab.launch.environment.launch_environment import LaunchEnvironment
 from trimtab.plan.names import DDP_HOOK_VARIABLE
 from trimtab.session.attach import AttachRequest, begin

@@ -18,7 +18,7 @@ from trimtab_api import catalogue
 
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.exchange.consensus import ExchangeSummary
-from trimtab.engine.local_sgd.model_buffers import persistent_buffers, put_back
+from trimtab.engine.local_sgd.buffer_sync import persistent_buffers, put_back
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan.plan import Plan
 

@@ -11,8 +11,8 @@ from trimtab_api.errors import UserError
 from trimtab.engine.deferred.forward_hooks import ForwardSyncHooks
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
-from trimtab.engine.optimizer.alternating import only_parameters_of
 from trimtab.engine.optimizer.loss_scale import LossScale
+from trimtab.engine.optimizer.modes import only_parameters_of
 from trimtab.engine.optimizer.partial_steps import PartialSteps
 from trimtab.engine.pending_step import PendingStep
 from trimtab.engine.profiling.profiler import StepProfiler

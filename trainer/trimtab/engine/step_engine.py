@@ -24,11 +24,11 @@ from trimtab.engine.local_sgd.local_sgd import LocalSgd
 from trimtab.engine.local_sgd.second_moments import SecondMoments
 from trimtab.engine.local_sgd.sync import LocalSgdSync
 from trimtab.engine.messages import Messages
+from trimtab.engine.model_checks import check_backward_reached, check_parameters_are_known, learning_rate_of
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.engine.optimizer.manual import ManualOptimizer
+from trimtab.engine.optimizer.modes import ManualOptimizer
 from trimtab.engine.optimizer.partial_steps import PartialSteps
 from trimtab.engine.optimizer.stepper import OptimizerStepper
-from trimtab.engine.parameter_checks import check_backward_reached, check_parameters_are_known, learning_rate_of
 from trimtab.engine.pending_step import PendingStep
 from trimtab.engine.plan_changes import PlanChanges
 from trimtab.engine.profiling.profiler import StepProfiler

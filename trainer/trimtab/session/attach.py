@@ -21,7 +21,7 @@ from trimtab.control.settings import controller_settings, fit_to_script
 from trimtab.control.types import ModelFacts
 from trimtab.engine.exchange.proxy_parameters import ProxyParameters
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.engine.optimizer.manual import ManualOptimizer
+from trimtab.engine.optimizer.modes import ManualOptimizer
 from trimtab.engine.optimizer.stepper import as_list
 from trimtab.engine.refused_plans import refuse_for_steps, refuse_in_hooks
 from trimtab.launch.environment.launch_environment import LaunchEnvironment

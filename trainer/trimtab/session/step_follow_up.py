@@ -10,7 +10,7 @@ from torch import Tensor
 from trimtab.control.messages import AdoptPlan, Message
 from trimtab.data.loops import Loops
 from trimtab.engine.exchange.outcome import Outcome
-from trimtab.engine.local_sgd.state_watch import StateWatch
+from trimtab.engine.local_sgd.optimizer_state_sync import StateWatch
 from trimtab.engine.phase_timer import PhaseTimer
 from trimtab.engine.step_engine import StepEngine
 from trimtab.run_files.recorder import Recorder

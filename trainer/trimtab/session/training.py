@@ -17,9 +17,9 @@ from trimtab.data.loops import Loops
 from trimtab.data.sharded_loader import Loaders
 from trimtab.engine.exchange.consensus import PlanMismatchError
 from trimtab.engine.exchange.outcome import Outcome
+from trimtab.engine.model_checks import check_models_are_alike
 from trimtab.engine.optimizer.stepper import OptimizerStepper, warning_of_scheduler
 from trimtab.engine.phase_timer import Phase
-from trimtab.engine.same_model import check_models_are_alike
 from trimtab.engine.single_process import SingleProcessEngine
 from trimtab.engine.step_engine import StepEngine
 from trimtab.engine.step_lifecycle import StepLifecycle

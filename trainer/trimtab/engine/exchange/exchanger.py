@@ -19,11 +19,10 @@ from trimtab.engine.exchange.backward_passes import BackwardPasses, WatchesGradi
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.exchange.dispatcher import BucketDispatcher, StepContext
 from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
-from trimtab.engine.exchange.mode import ExchangeMode
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.exchange.own_report import OwnReport
 from trimtab.engine.exchange.scheme_registry import Schemes
-from trimtab.engine.exchange.step_exchange import StepExchange, TrainingSteps
+from trimtab.engine.exchange.step_exchange import ExchangeMode, StepExchange, TrainingSteps
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.gather import Gradients
 from trimtab.engine.gradients.participation import ParameterUsage

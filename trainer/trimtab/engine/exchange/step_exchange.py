@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from enum import Enum
 
 from torch import Tensor
 from trimtab_api.errors import UserError
@@ -142,3 +143,11 @@ class StepExchange:
         if consensus.participation_changed:
             self._context.usage.agree(group)
         return consensus
+
+
+class ExchangeMode(Enum):
+    """When gradients are exchanged."""
+
+    IN_BACKWARD = "during each backward pass outside of no_sync"
+    AT_OPTIMIZER = "when one of several alternating optimizers steps"
+    PER_ROUND = "at the end of a round of local steps"

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from trimtab_api.errors import UserError
 
-from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.engine.optimizer.scaler_steps import is_scaler_stepping, watch_scalers
+from trimtab.engine.optimizer.loss_scale import LossScale, is_scaler_stepping, watch_scalers
 from trimtab.engine.phase_timer import PhaseTimer
 from trimtab.engine.step_state import StepEvent, StepProgress, StepState
 

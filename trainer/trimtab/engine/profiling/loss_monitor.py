@@ -1,9 +1,4 @@
-"""A watch on the loss, which may rise where updates come late.
-
-What a delay costs shows only once it is there: heavy-ball SGD is stable while the learning rate times the curvature is
-below 2 (1 + momentum), but, with gradients that come one iteration late, only below 1 - momentum. In between the loss
-may fall as its gradients promise until the first late update, and rise from then on by a factor in each iteration.
-"""
+"""What the job's own loss tells: how fast it falls, and whether gradients that come late have made it rise."""
 
 from __future__ import annotations
 
@@ -11,6 +6,41 @@ from collections import deque
 from itertools import pairwise
 from math import sqrt
 from statistics import fmean
+
+#: Losses whose mean is compared with that of as many before: one batch differs from the next by more than it falls.
+_WINDOW = 20
+#: Iterations in which the fall is told apart from that noise.
+_FEWEST_BETWEEN = 15
+
+
+class LossFall:
+    """Measures how much the loss falls in an iteration."""
+
+    def __init__(self) -> None:
+        self._losses: deque[float] = deque(maxlen=_WINDOW)
+        self._since: tuple[float, float] | None = None
+        """The middle of the iterations whose mean it was, and that."""
+        self._fall: float | None = None
+
+    def add(self, loss: float | None) -> None:
+        """Add the loss of the next iteration; None where it is not known."""
+        if loss is not None:
+            self._losses.append(loss)
+
+    def until(self, number: int) -> float | None:
+        """Return how much the loss falls in an iteration, until ``number``, since an earlier call.
+
+        Negative where the loss rises; None until it can be told.
+        """
+        if not self._losses:
+            return self._fall
+        middle, mean, since = number - (len(self._losses) - 1) / 2, fmean(self._losses), self._since
+        if since is None or middle >= since[0] + _FEWEST_BETWEEN:
+            self._since = middle, mean
+            if since is not None:
+                self._fall = (since[1] - mean) / (middle - since[0])
+        return self._fall
+
 
 #: Losses whose mean is compared with that of those before them.
 _NOW, _BEFORE = 3, 20
