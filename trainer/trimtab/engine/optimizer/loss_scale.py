@@ -159,7 +159,10 @@ _lock = threading.Lock()
 
 
 def watch_scalers() -> None:
-    """Have every GradScaler of this process tell of its steps, from now on; a second call does nothing."""
+    """Have every GradScaler of this process tell of its steps, from now on; a second call does nothing.
+
+    An optimizer's hooks are not told who calls. So `GradScaler.step` itself says when it begins and ends.
+    """
     with _lock:
         if not hasattr(GradScaler.step, "is_watched"):
             GradScaler.step = _watched(GradScaler.step)  # type: ignore[method-assign]

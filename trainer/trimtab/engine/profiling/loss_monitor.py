@@ -51,7 +51,12 @@ _DEVIATION = 1 / 1.128
 
 
 class DelayWatch:
-    """Compares the latest losses with those before them."""
+    """Compares the latest losses with those before them, which may rise where updates come late.
+
+    Heavy-ball SGD is stable while the learning rate times the curvature is below 2 (1 + momentum). With gradients that
+    come one iteration late, only below 1 - momentum. In between the loss may fall as its gradients promise until the
+    first late update, and rise from then on by a factor in each iteration.
+    """
 
     def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=_BEFORE + _NOW)
