@@ -127,7 +127,7 @@ def main():
     layers = [LayerTimes(tuple(sizes), forward, backward) for sizes, forward, backward in task["layers"]]
     network = Replayed(layers, seed=group.rank)
     sizes = tuple(parameter.numel() for parameter in reversed(list(network.parameters())))
-    facts = ModelFacts(sum(sizes), sizes, group.size, shares_interface=group.open_extra_links is not None)
+    facts = ModelFacts(sum(sizes), sizes, group.size, shares_interface=group.can_open_extra_links)
     chooser = Chooser(task, facts) if group.rank == 0 else None
     recorder = Traces()
     first = cut(Plan.parse(task["plans"][0]["plan"]), sizes)

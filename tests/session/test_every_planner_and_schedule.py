@@ -312,7 +312,7 @@ def trained(rank: int, of: Training, plan: Plan, habit: str, queues: list[Queues
     balance = Balance(of)
     links = (Group(InProcess(rank, SIZE, each)) for each in queues)
     group, scale = next(links), LossScale(of.scaler)
-    group.open_extra_links = partial(next, links)
+    group.offer_extra_links(partial(next, links))
     attached = of.called if habit == "compiled_before_attach" else of.model
     of.session = Session(attached, of.optimizer, group=group, plan=plan, recorder=Recorder(None), scale=scale)
     try:

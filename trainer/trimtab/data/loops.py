@@ -118,7 +118,7 @@ class Loops:
             generators.restore()
         self._num_begun += 1
         if num_trained:  # the earlier run made steps of it, and perhaps none is left
-            replay.is_counted = True
+            replay.count()
             self._num_trained_in += 1
         else:
             self._begun_since_step[of_kind] += 1  # a loop that is left early has had its epoch: the next shuffles anew
@@ -209,7 +209,7 @@ class Loops:
         """Count the loops of whose batches a step was made that stays."""
         first = [loop for loop in self._loops if loop.num_since_step and not loop.is_counted]
         for loop in first:
-            loop.is_counted = True
+            loop.count()
         self._num_trained_in += bool(first)
         self._begun_since_step.clear()
 

@@ -156,7 +156,7 @@ class ShardedLoader:
             if self.copy.sampler.num_draws:
                 return iter(()) if first is _END else itertools.chain([first], batches)
             self._refuse_if_begun()
-            self.copy.ignores_sampler = True
+            self.copy.ignore_sampler()
             self._shard_by_turns()
         for each in self._told:
             self._numbers.tell(each, number)

@@ -235,7 +235,7 @@ def _session_of(request: AttachRequest[SessionT], joined: JobConnection) -> Sess
         group.size,
         optimizer=family_of(*known),
         link_slowness=joined.link_slowness,
-        shares_interface=group.open_extra_links is not None,
+        shares_interface=group.can_open_extra_links,
         ranks_on_each=joined.job.spec.processes_per_worker,
     )
     asked = controller_settings(joined.job, facts.optimizer)

@@ -201,7 +201,7 @@ class Session:
 
     def on_first_step(self, call: Callable[[], None]) -> None:
         """Call ``call`` once, when this process has taken a step."""
-        self._training.on_first_step = call
+        self._training.on_first_step(call)
 
     def debug_state(self) -> DebugState:
         """Return a copy of what this rank's exchange holds between two steps: residuals, and what waits or has arrived.

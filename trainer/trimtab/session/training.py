@@ -88,7 +88,7 @@ class Training:
         self.model, self._optimizers, self._options = model, optimizers, options
         self._group, self._recorder, self.ranks = group, recorder, ranks
         self._control = ControlMessages(group, control_client)
-        self.on_first_step: Callable[[], None] = lambda: None
+        self._on_first_step: Callable[[], None] = lambda: None
         self.steps = StepCounter()
         loaders, alternates = Loaders(ranks.rank, ranks.num_ranks, options.seed), options.alternating_optimizers
         self.loops = Loops(loaders, self._control, ranks, self, alternating_optimizers=alternates)
@@ -169,6 +169,10 @@ class Training:
         atexit.register(tell)  # most scripts close no session
         self.when_closed.callback(atexit.unregister, tell)
 
+    def on_first_step(self, call: Callable[[], None]) -> None:
+        """Call ``call`` once, when this process has taken a step."""
+        self._on_first_step = call
+
     def synchronize(self) -> None:
         """Make every ``grad`` what the optimizer is to see, without the loss scale."""
         self.engine.synchronize()
@@ -206,8 +210,8 @@ class Training:
 
     def _stepped(self, outcome: Outcome, loss: Tensor | float | None, scale: float | None) -> None:
         """Finish a step, once the optimizer has stepped."""
-        self.on_first_step()
-        self.on_first_step = lambda: None
+        self._on_first_step()
+        self._on_first_step = lambda: None
         dropped_by = self.follow_up.after_exchange(outcome)
         if self._options.scheduler is not None and self._options.scheduler_interval == "step":
             self._options.scheduler.step()

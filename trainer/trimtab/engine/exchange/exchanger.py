@@ -136,7 +136,7 @@ class Exchanger:
         """Begin ``step``, of a trial where that has a number; what has been done of a step is forgotten."""
         tag = StepTag(step, self.plan.version, trial)
         for link in self._links:
-            link.step_tag = tag
+            link.begin_step(tag)
         self._gradients.restart()
         self._step = StepExchange(self._context, self._iteration_number, tag, self._flags)
 
@@ -207,7 +207,7 @@ class Exchanger:
 
     def refuse(self, refusal: UserError) -> None:
         """Finish no step with the gradients of this pass: they are neither the rank's own nor the mean."""
-        self._step.refusal = refusal
+        self._step.refuse(refusal)
 
     def take_gradient(self, index: int) -> None:
         """Send what tensor ``index``'s gradient completes, if gradients are exchanged in backward passes."""

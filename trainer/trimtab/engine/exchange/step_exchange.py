@@ -60,6 +60,10 @@ class StepExchange:
         """The exchanges that have been sent so far."""
         return self.dispatcher.pending_exchanges
 
+    def refuse(self, refusal: UserError) -> None:
+        """Finish no exchange with the gradients of the present pass."""
+        self.refusal = refusal
+
     def send_rest(self, *, is_inside_backward: bool) -> None:
         """Send what is left; parameters that this step did not use still flush their residual.
 

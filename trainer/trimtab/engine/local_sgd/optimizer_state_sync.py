@@ -227,8 +227,8 @@ def _form_of(value: Any, name: str) -> str | None:
         return None
 
 
-def _name_of(step_tag: _Place) -> str:
-    return str(step_tag[1])
+def _name_of(place: _Place) -> str:
+    return str(place[1])
 
 
 def _digest(text: str) -> str:
