@@ -284,7 +284,7 @@ def stepping_twice(rank: int, size: int) -> str:
 
 def test_an_optimizer_step_left_in_place_is_named(rank_pool: RankPool) -> None:
     for message in rank_pool.run_in_process_group(2, stepping_twice):
-        assert "call session.step(loss) in place of optimizer.step()" in message
+        assert "session.step(loss) without optimizer.step()" in message
 
 
 def closing(rank: int, size: int) -> tuple[Any, ...]:

@@ -99,7 +99,7 @@ def test_turns_have_no_trials_and_it_is_said(rank_pool: RankPool) -> None:
     assert torch.equal(asked[0], other[0])
     assert torch.equal(asked[0], unasked[0])
     assert asked[1] == [[]]
-    assert any(each.startswith("trimtab: no trials, since optimizers take turns") for each in asked[2])
+    assert any(each.startswith("trimtab: trials are disabled: optimizers alternate") for each in asked[2])
 
 
 def an_infinity_in_a_turn(rank: int, size: int) -> bool:
@@ -155,7 +155,7 @@ def by_session_step(rank: int, size: int) -> str:
 
 def test_a_session_step_does_not_say_whose_turn_it_is(rank_pool: RankPool) -> None:
     for said in rank_pool.run_in_process_group(SIZE, by_session_step):
-        assert said == "session.step: which optimizer's turn it is, its own step() says; call that"
+        assert said == "session.step: is not used with alternating optimizers; call the step() of the optimizer"
 
 
 def test_optimizers_of_the_same_parameters_and_scalers_take_no_turns() -> None:
@@ -163,7 +163,7 @@ def test_optimizers_of_the_same_parameters_and_scalers_take_no_turns() -> None:
     twice = [torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2)]
     with pytest.raises(UserError, match="each needs parameters of its own"):
         check_turns(twice, None)
-    with pytest.raises(UserError, match="one scale cannot follow optimizers that take turns"):
+    with pytest.raises(UserError, match="does not support alternating optimizers"):
         check_turns(twice[:1], GradScaler("cpu"))
 
 

@@ -99,10 +99,12 @@ class Loops:
         """Return the batches of the loop that begins that an earlier run has trained on."""
         num_resumed, before, self._resumed = self._num_resumed(share), self._resumed, None
         if num_resumed:
-            self._people.say(f"resuming: this loop goes on after {num_resumed} batches, which are drawn and left out")
+            self._people.say(
+                f"resuming: this loop skips its first {num_resumed} batches, on which the earlier run trained"
+            )
         elif before is not None and before.batches:
             had = "a loop of another length" if before.of_batches is None else f"one of {before.of_batches} batches"
-            self._people.say(f"resuming: this loop begins anew, since the earlier run was in {had}")
+            self._people.say(f"resuming: this loop starts from its beginning, because the earlier run was in {had}")
         return num_resumed
 
     def _given(self, share: ShardedLoader, num_trained: int) -> Generator[Any]:
@@ -153,8 +155,8 @@ class Loops:
         """Raise `UserError` for a second loop over an iterator, which gives its batches once."""
         if share.is_iterator:
             raise UserError(
-                "is an iterator that has no batches left; hand over what can be iterated in each epoch, such as a list"
-                " or a DataLoader, or make the iterator anew",
+                "is an iterator without batches left; pass something that can be iterated in each epoch, such"
+                " as a list or a DataLoader, or create the iterator again",
                 field="loader",
                 value=share.name,
             )
@@ -176,7 +178,7 @@ class Loops:
         """
         if any(loop is not self._unseen for loop in self._loops):
             raise UserError(
-                "is called in a loop over session.batches, which runs its trials by itself; leave the call out",
+                "is called in a loop over session.batches, which runs its own trials; remove the call",
                 field="session.trials",
             )
         if self._unseen is None:

@@ -170,8 +170,9 @@ class ShardedLoader:
         """Raise `UserError` if the loader has begun: turns need batches that are drawn anew, alike on all ranks."""
         if has_begun(self._loader):
             raise UserError(
-                "has begun to draw its batches before they could be shared among ranks; give it a DistributedSampler "
-                "of its rank, or write batches(loader, sharded=True) where each rank has a loader of its own data",
+                "started to draw batches before they could be split among ranks; give it a DistributedSampler"
+                " of its rank, or write batches(loader, sharded=True) if each rank has a loader of its own"
+                " data",
                 field="loader",
                 value=type(self._loader).__name__,
             )

@@ -16,11 +16,12 @@ from trimtab.transport.object_collectives import gather_numbers
 _CAN_TRY, _TOO_FEW_BATCHES, _CANNOT_REPLAY = range(3)
 #: Steps after which a script that has asked for no batches is taken not to.
 _STEPS_WITHOUT_LOOP = 3
-_INSTEAD = "plans are chosen by what is measured and predicted"
-_NO_TRIALS = f"no trials, since batches come neither from session.batches nor by session.trials; {_INSTEAD}"
-_NO_TRIALS_OF_TURNS = f"no trials, since optimizers take turns, and a batch is of several steps; {_INSTEAD}"
+_INSTEAD = "plans are chosen from measurements and predictions alone"
+_NO_TRIALS = "trials are disabled: the loop uses neither session.batches() nor session.trials();"
+f" {_INSTEAD}"
+_NO_TRIALS_OF_TURNS = f"trials are disabled: optimizers alternate, so one batch serves several steps; {_INSTEAD}"
 _SEVERAL_LOOPS = (
-    "steps are made of batches of several loops over session.batches, as by zip(); loop over one loader of them all"
+    "a step uses batches of several loops over session.batches, as zip() gives them; loop over one loader of them all"
 )
 
 

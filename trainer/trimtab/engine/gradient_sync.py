@@ -92,6 +92,6 @@ class AlternatingOptimizers(GradientSync):
     def synchronize(self) -> None:
         """Raise `UserError`: before an optimizer steps, nobody knows which gradients count."""
         raise UserError(
-            "exchanges nothing before an optimizer's step() says whose turn it is; leave the call out",
+            "is not used with alternating optimizers, whose step() exchanges gradients; remove the call",
             field="session.synchronize",
         )

@@ -24,9 +24,9 @@ def check_parameters_are_known(
     for parameter in (p for p in trained if p.requires_grad):
         if parameter not in flat_buffers:
             raise UserError(
-                "did not require a gradient, or did not exist, when the session was attached, so ranks do not"
-                " exchange it; let it require one before attach and freeze it afterwards, or session.close() and attach"
-                " anew",
+                "did not exist or required no gradient at attach, so ranks do not exchange it; set"
+                " requires_grad before attach and freeze it afterwards, or call session.close() and attach"
+                " again",
                 field=f"model parameter {_name_of(parameter, model)}",
             )
         if parameter.dtype != torch.float32 or parameter.device != flat_buffers.device:
@@ -43,9 +43,9 @@ def check_backward_reached(model: nn.Module, flat_buffers: FlatBuffers) -> None:
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and parameter not in flat_buffers:
             raise UserError(
-                "is not the one that the session was attached to, so nothing of it is exchanged, and an optimizer of"
-                " before steps the other; load_state_dict without assign=True, or session.close(), make the optimizer"
-                " anew, and attach",
+                "was replaced after attach, so ranks do not exchange it, and the optimizer steps the old one;"
+                " use load_state_dict without assign=True, or call session.close(), create a new optimizer,"
+                " and attach again",
                 field=f"model parameter {name}",
             )
 
@@ -80,8 +80,8 @@ def check_models_are_alike(group: Group, model: nn.Module) -> None:
         for one, other in itertools.zip_longest(first, lines, fillvalue="nothing"):
             if one != other:
                 raise UserError(
-                    f"rank {rank} has built another than rank 0 ({other} where rank 0 has {one}); build the same on"
-                    " every rank, whatever data each of them has",
+                    f"differs between ranks: rank {rank} has {other} where rank 0 has {one}; build the same model"
+                    " on every rank, whatever its data",
                     field="model",
                 )
 

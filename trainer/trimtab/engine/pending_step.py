@@ -77,10 +77,10 @@ class PendingStep:
         if self.is_pending:
             self.check_weights()
         if was_left and not self._is_cleared(index):
-            raise self._refusal(index, "was left in the backward pass before")
+            raise self._refusal(index, "is still that of the previous backward pass")
         if self._exchanger.outcome is not None:
             if not self._is_cleared(index):
-                raise self._refusal(index, "is the mean over ranks since the backward pass before")
+                raise self._refusal(index, "is still the mean over ranks of the previous backward pass")
             self.discard()
         self._versions = self._present_versions()
         self._weights = WeightFingerprint.of(self._parameters) if self.is_pending else None
@@ -89,9 +89,9 @@ class PendingStep:
 
     def _refusal(self, index: int, what: str) -> UserError:
         return UserError(
-            f"its gradient {what}, and no step came between. Where several passes belong to one step, wrap all but the"
-            " last in session.no_sync(); where the step is to be thrown away, clear the gradients or call"
-            " session.skip()",
+            f"its gradient {what}, and no step followed. If several passes belong to one step, wrap all"
+            " but the last in session.no_sync(). If the step is to be discarded, clear the gradients or"
+            " call session.skip()",
             field="backward",
             value=self._exchanger.flat_buffers.names[index],
         )
@@ -123,9 +123,10 @@ class PendingStep:
         if is_same or self._exchanger.step_tag.trial:
             return
         raise UserError(
-            "weights have changed since the last backward pass, and no optimizer of this session has stepped. A new"
-            " optimizer: session.close(), and attach anew with it. Weights changed by hand: attach(model) alone, and"
-            " session.step() after each change. Weights moved for a pass and put back: session.skip() after that pass",
+            "weights changed after backward(), but no optimizer of this session stepped. If you created a"
+            " new optimizer, call session.close() and attach again. If you change weights yourself, use"
+            " attach(model) without an optimizer, and call session.step() after each change. If you moved"
+            " weights for one pass and put them back, call session.skip() after that pass",
             field="backward",
         )
 

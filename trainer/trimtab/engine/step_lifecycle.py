@@ -69,7 +69,9 @@ class StepLifecycle:
             UserError: The script takes its steps by itself, or optimizers alternate.
         """
         if self._alternating_optimizers:
-            raise UserError("which optimizer's turn it is, its own step() says; call that", field="session.step")
+            raise UserError(
+                "is not used with alternating optimizers; call the step() of the optimizer", field="session.step"
+            )
         self._is_by("session.step")
         scale = self._scale.get()
         self._stepped(self.engine.step(), loss, scale)
@@ -112,7 +114,7 @@ class StepLifecycle:
         self._by = self._by or by
         if self._by != by:
             raise UserError(
-                f"this script's steps are taken by {self._by}(); call session.step(loss) in place of optimizer.step()"
-                " and scaler.step(optimizer), or leave it out: the optimizer's step is the session's",
+                f"this script takes its steps by {self._by}(); use one way only: session.step(loss) without"
+                " optimizer.step() and scaler.step(optimizer), or those without session.step",
                 field=by,
             )

@@ -87,7 +87,7 @@ def session_of(
     if hook not in DDP_HOOKS.values():
         raise UserError(f"is {' or '.join(DDP_HOOKS.values())}", field=DDP_HOOK_VARIABLE, value=hook)
     if options.alternating_optimizers:
-        raise UserError("cannot train optimizers that take turns; compare other plans", field=DDP_HOOK_VARIABLE)
+        raise UserError("does not support alternating optimizers; compare other plans", field=DDP_HOOK_VARIABLE)
     is_ours = not dist.is_initialized()
     if is_ours:
         where = environment.master_address, environment.master_port, environment.rank, environment.num_ranks

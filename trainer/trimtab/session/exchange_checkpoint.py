@@ -69,7 +69,7 @@ class ExchangeCheckpoint:
         engine, group, path = self._engine, self._engine.group, Path(folder)
         whole = _whole_steps(group, path)
         if not whole:
-            raise UserError("holds no step of which every rank's file is there", field="folder", value=str(folder))
+            raise UserError("has no step with the files of all ranks", field="folder", value=str(folder))
         engine.settle()
         fitting = [each for each in whole if own_step in (0, each[0])]
         if engine.exchanger.is_mid_step or engine.pending_step.has_begun or not fitting:

@@ -27,9 +27,10 @@ _NAMES: Read[list[str]] = json_of(list[str])
 _LEFT_OUT: Read[LeftOut] = json_of(LeftOut)
 #: Line that is printed once, when the first plan of local steps comes into force.
 _OF_LOCAL_STEPS = (
-    "local steps: ranks' weights differ until each round ends. Evaluate and save after a loop over session.batches,"
-    " after session.end_round() or within session.anchor(), and decide by session.all_reduce, as early stopping does;"
-    " communication.localSteps: {max: 0} forbids local steps"
+    "local steps: weights differ between ranks until a round ends. Evaluate and save after a loop"
+    " over session.batches, after session.end_round() or inside session.anchor(). Make decisions,"
+    " such as early stopping, with session.all_reduce. To forbid local steps, set"
+    " communication.localSteps: {max: 0}"
 )
 
 
@@ -87,7 +88,8 @@ class StepFollowUp:
             names = gather_json(self._group, names[own], _NAMES)
         if outcome.consensus is not None and outcome.consensus.weights == "rounding":
             self._ranks.say(
-                "weights differ by rounding, as on unlike processors: rank 0's are sent to all now and then"
+                "weights differ by rounding errors, as on different processors; rank 0 sends its weights to"
+                " all now and then"
             )
             self._engine.rounds.align_weights()
         return culprits(names)

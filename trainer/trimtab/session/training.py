@@ -42,13 +42,15 @@ from trimtab.transport.object_collectives import barrier
 
 #: Warning of a metric that no rank has added up over all.
 _OF_SHARE = (
-    "session.report() is of rank 0's share, 1 / {num_ranks} of the data, since the loop before it was over"
-    " session.batches: add up over ranks by session.all_reduce, or loop over the loader itself on rank 0"
+    "session.report() got figures of rank 0's share of the data alone, 1 / {num_ranks}, because"
+    " the loop before it was over session.batches; combine them with session.all_reduce, or loop"
+    " over the loader itself on rank 0"
 )
 #: Warning at the end, of a loop after which nothing was reported.
 _OF_LAST_SHARE = (
-    "the last loop over session.batches was of rank 0's share, 1 / {num_ranks} of the data, and session.all_reduce has"
-    " added nothing up since: unless the script adds up by itself, loop over the loader itself on rank 0"
+    "the last loop over session.batches saw rank 0's share of the data alone, 1 / {num_ranks},"
+    " and session.all_reduce was not called after it; unless the script combines its figures, loop"
+    " over the loader itself on rank 0"
 )
 
 
@@ -238,7 +240,7 @@ class Training:
         try:
             self.epoch_ended()
         except (CommunicationError, PlanMismatchError) as error:
-            self.ranks.warn(f"this rank has left its loop, and others have not ({error})", on_each=True)
+            self.ranks.warn(f"this rank left its loop before the other ranks ({error})", on_each=True)
 
     def trials_ended(self, have_begun: bool) -> None:
         """Take the next step for one of training."""

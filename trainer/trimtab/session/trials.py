@@ -29,7 +29,7 @@ from trimtab.plan.plan import Plan
 
 #: Passes thrown away in a row, for each step that a trial wants, after which its loop is taken to step no more.
 _PASSES_IN_VAIN = 10
-_STEPS_NO_MORE = "the loop throws away every step of a trial"
+_STEPS_NO_MORE = "the loop discards every step of a trial"
 
 
 class _Trial:

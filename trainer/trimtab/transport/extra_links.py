@@ -89,8 +89,8 @@ def _connected_again(group: Group, secret: bytes, deadline: float) -> Group | No
     except _NoListenerError as error:
         group.offer_extra_links(None)
         for_rank(group.rank).info(
-            f"rank {error.rank} can open no further connections ({error.reason}): buffers cross by the links that there"
-            " are"
+            f"rank {error.rank} cannot open further connections ({error.reason}); buffers use the"
+            " connections that exist"
         )
         return None
 

@@ -75,8 +75,8 @@ class StepExchange:
         gradients = self._context.gradients
         if gradients.has_begun and is_inside_backward:
             raise UserError(
-                "the last pass ended with an exception after part of its gradients were sent, so the step cannot be"
-                " finished; let the exception end this rank",
+                "the last pass raised an exception after some of its gradients were sent, so the step cannot"
+                " finish; let the exception end this rank",
                 field="backward",
             )
         gradients.begin()

@@ -135,8 +135,8 @@ class OptimizerStepper:
         if self._is_stepped_by_script:
             missing = [type(each).__name__ for each in self._optimizers if not _is_in(each, self._have_stepped)]
             raise UserError(
-                "has not stepped since the last backward pass, although others have; step each optimizer once for each"
-                " step, or attach one session to the parameters that step together",
+                "did not step after the last backward pass, but other optimizers did; step each optimizer"
+                " once in each step, or attach one session to the parameters that step together",
                 field="optimizer",
                 value=", ".join(missing),
             )
@@ -160,8 +160,8 @@ class OptimizerStepper:
             return None
         if not self._scale.is_scaling and is_scaler_stepping():
             raise UserError(
-                "is stepped by a GradScaler that the session does not know, and residuals must be free of its scale;"
-                " hand it over: attach(..., scaler=scaler)",
+                "is stepped by a GradScaler that the session does not know; pass it to the session, which"
+                " keeps residuals free of its scale: attach(..., scaler=scaler)",
                 field="optimizer",
             )
         evaluated = _with_closure_evaluated(optimizer, args, kwargs)
