@@ -18,8 +18,8 @@ from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.search import search as solve
+from trimtab.control.search.knee import knee, log_speedup
 from trimtab.control.search.pareto import front
-from trimtab.control.search.selection import knee, log_speedup
 from trimtab.control.search.space import Space
 from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.evaluation.judge.simulated_cluster import SimulatedCluster

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from plans import evaluator_of
 from trimtab.control.decision import Prediction
 from trimtab.control.search.candidates import trials_to_run, within_budget, worth_a_trial
-from trimtab.control.search.selection import log_speedup
+from trimtab.control.search.knee import log_speedup
 from trimtab.control.types import ControllerSettings
 from trimtab.plan.plan import Plan, dense_plan
 

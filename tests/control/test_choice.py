@@ -12,7 +12,8 @@ from plans import FACTS, evaluator_of
 from trimtab.control.cost_model.convergence import convergence_slowdown
 from trimtab.control.decision import Prediction
 from trimtab.control.reason import reason_to_keep
-from trimtab.control.search.selection import choose, knee, start
+from trimtab.control.search.knee import knee
+from trimtab.control.search.selection import choose, start
 from trimtab.control.types import ControllerSettings
 from trimtab.plan.plan import Plan, dense_plan
 

@@ -13,9 +13,9 @@ from kit.examples import examples
 from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.planning import FusionPlanning
+from trimtab.control.search.knee import knee, log_speedup
 from trimtab.control.search.pareto import front
 from trimtab.control.search.search import MOST_EVALUATIONS, solve
-from trimtab.control.search.selection import knee, log_speedup
 from trimtab.control.search.space import Space, ratio_grid
 from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.plan.plan import Plan, dense_plan

@@ -11,7 +11,7 @@ from trimtab_api.catalogue import DENSE, collectives, source_options, sparsifier
 from trimtab.control.cost_model.convergence import reads_gain
 from trimtab.control.decision import Prediction
 from trimtab.control.planning import FusionPlanning
-from trimtab.control.search.selection import log_speedup
+from trimtab.control.search.knee import log_speedup
 from trimtab.control.types import ControllerSettings, OptimizerFamily
 from trimtab.plan.plan import Plan
 

@@ -10,6 +10,7 @@ from trimtab.control.decision import Inputs, Prediction
 from trimtab.control.monitors.network import Network
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.reason import reason_to_change, reason_to_keep, reason_to_start
+from trimtab.control.search.knee import knee
 from trimtab.control.search.pareto import front, spread
 from trimtab.control.search.search import solve
 from trimtab.control.search.space import Space
@@ -175,25 +176,3 @@ def might_improve(evaluator: PlanEvaluator) -> bool:
     acknowledged = [*evaluator.candidates(), *evaluator.kinds()]
     promise = promise_of(knee(acknowledged, evaluator.dense, evaluator.settings.speed_weight), evaluator)
     return promise.gained > promise.needed / 2
-
-
-def log_speedup(prediction: Prediction, dense: Prediction, speed_weight: float) -> float:
-    """Return how far a plan lies below the plane through dense: 0 for dense, positive if it is sooner at the target.
-
-    What is doubted of a plan's steps is taken off.
-
-    Args:
-        prediction: The plan.
-        dense: Dense on the same network.
-        speed_weight: 0.5 weighs both alike (the depth is then the logarithm of the speed-up of time to target), 1 looks
-            at the step time alone and 0 at the gain alone.
-    """
-    speed_up = log(dense.step_seconds / prediction.step_seconds)
-    slowdown = log(prediction.convergence_slowdown) + prediction.doubt
-    return 2 * (speed_weight * speed_up - (1 - speed_weight) * slowdown)
-
-
-def knee(predictions: Sequence[Prediction], dense: Prediction, speed_weight: float) -> Prediction:
-    """Return the deepest of the points, or dense if none is predicted both faster than dense's step and deeper."""
-    faster = [prediction for prediction in predictions if prediction.step_seconds < dense.step_seconds]
-    return max([*faster, dense], key=lambda prediction: log_speedup(prediction, dense, speed_weight))
