@@ -166,7 +166,7 @@ def stepping_unseen(rank: int, size: int, text: str, how: str) -> str:
 def test_a_step_that_the_session_does_not_see_is_no_step_thrown_away(rank_pool: RankPool, text: str, how: str) -> None:
     for said in rank_pool.run_in_process_group(SIZE, stepping_unseen, text, how):
         assert "weights changed after backward()" in said
-        assert "session.close(), and attach anew with it" in said
+        assert "session.close() and attach again" in said
 
 
 def test_one_process_throws_its_gradients_away() -> None:

@@ -87,7 +87,7 @@ def unknown_scaler(rank: int, size: int) -> list[str]:
 
 def test_a_scaler_that_was_not_handed_over_is_refused_unless_it_scales_nothing(rank_pool: RankPool) -> None:
     for refused, taken in rank_pool.run_in_process_group(SIZE, unknown_scaler):
-        assert "hand it over: attach(..., scaler=scaler)" in refused
+        assert "pass it to the session, which keeps residuals free of its scale: attach(..., scaler=scaler)" in refused
         assert taken == "stepped"
 
 
@@ -254,7 +254,7 @@ def stepping_by_hand(rank: int, size: int, cleared: bool) -> str:
 @pytest.mark.parametrize("cleared", [True, False])
 def test_weights_changed_by_hand_are_refused_with_the_remedy(rank_pool: RankPool, cleared: bool) -> None:
     for said in rank_pool.run_in_process_group(SIZE, stepping_by_hand, cleared):
-        assert "attach(model) alone, and session.step() after each change" in said
+        assert "use attach(model) without an optimizer, and call session.step() after each change" in said
 
 
 def attached_in(rank: int, size: int, dtype: torch.dtype) -> str:

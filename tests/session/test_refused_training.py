@@ -92,7 +92,7 @@ def building_another(rank: int, size: int, how: str) -> str:
 def test_models_that_differ_between_ranks_are_refused_on_all(rank_pool: RankPool, how: str, difference: str) -> None:
     for said in rank_pool.run_in_process_group(2, building_another, how):
         assert said.startswith(f"model: differs between ranks: rank 1 has {difference}")
-        assert "build the same on every rank" in said
+        assert "build the same model on every rank" in said
 
 
 def test_an_optimizer_of_parameters_outside_of_the_model_is_refused() -> None:
@@ -227,7 +227,7 @@ def test_one_process_refuses_an_optimizer_step_left_in_place_and_a_closure() -> 
     session = trimtab.attach(model, optimizer)
     model(torch.ones(3, 2)).sum().backward()
     session.step()
-    with pytest.raises(UserError, match=r"in place of optimizer\.step\(\)"):
+    with pytest.raises(UserError, match=r"without optimizer\.step\(\)"):
         optimizer.step()
     with pytest.raises(UserError, match="takes the loss, not a closure"):
         session.step(lambda: torch.zeros(1))  # type: ignore[arg-type]
@@ -255,7 +255,7 @@ def a_second_session(rank: int, size: int) -> tuple[str, str]:
 
 def test_a_second_session_is_refused_while_the_first_is_open(rank_pool: RankPool) -> None:
     for said, then in rank_pool.run_in_process_group(2, a_second_session):
-        assert "this process has a session already" in said
+        assert "this process already has an open session" in said
         assert "close() the first" in said
         assert then
 

@@ -161,7 +161,7 @@ def test_a_session_step_does_not_say_whose_turn_it_is(rank_pool: RankPool) -> No
 def test_optimizers_of_the_same_parameters_and_scalers_take_no_turns() -> None:
     model = model_of()
     twice = [torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2)]
-    with pytest.raises(UserError, match="each needs parameters of its own"):
+    with pytest.raises(UserError, match="alternating optimizers must not share parameters"):
         check_turns(twice, None)
     with pytest.raises(UserError, match="does not support alternating optimizers"):
         check_turns(twice[:1], GradScaler("cpu"))
