@@ -22,6 +22,7 @@ from trimtab.papers.deft import queues
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.schedules.step_times import StepTimes
 from trimtab.run_files.recorder import Recorder
+from trimtab.session.options import SessionOptions
 from trimtab.session.session import Session
 from trimtab.transport import extra_links as extra_links
 from trimtab.transport.group import Group
@@ -207,7 +208,9 @@ def normalized(rank: int, size: int, folder: Path, saved: bytes | None) -> tuple
             each.load_state_dict(kept)
     plan = Plan.parse("0.3/all-gather/source=update:steps=4")
     scale = LossScale(scaler)
-    session = Session(model, optimizer, group=Group.connect(), plan=plan, recorder=Recorder(None), scale=scale)
+    session = Session(
+        model, optimizer, group=Group.connect(), plan=plan, recorder=Recorder(None), options=SessionOptions(scale=scale)
+    )
     out = io.BytesIO()
     if saved is not None:
         session.load_exchange(folder)
