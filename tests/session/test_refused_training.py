@@ -64,7 +64,7 @@ def test_a_model_with_nothing_to_train_is_refused() -> None:
 def test_a_model_without_numbers_is_refused() -> None:
     with torch.device("meta"):
         model = nn.Linear(2, 1)
-    with pytest.raises(UserError, match=r"model parameter weight: is on the device meta .* before attach"):
+    with pytest.raises(UserError, match=r"model parameter weight: is on the meta device .* before attach"):
         attach_checks.check_model_of_many_ranks(model)
 
 
