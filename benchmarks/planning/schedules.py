@@ -30,8 +30,7 @@ from statistics import mean
 import torch
 from simulated_tasks import TASKS
 from torch import Tensor
-from trimtab.engine.profiling.delay_watch import DelayWatch
-from trimtab.engine.profiling.loss_fall import LossFall
+from trimtab.engine.profiling.loss_monitor import DelayWatch, LossFall
 from trimtab.engine.profiling.profiler import STEPS_BETWEEN_DELAYED
 from trimtab.papers.deft import queues
 from trimtab.papers.deft.knapsack import Orders

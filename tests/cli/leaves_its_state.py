@@ -19,6 +19,7 @@ import torch
 import trimtab
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from trimtab.control.messages import AdoptPlan
 from trimtab.engine.gradients.flat_buffers import LEND_FROM
 from trimtab.plan.plan import Plan
 from trimtab.session import attach as attachment
@@ -62,7 +63,7 @@ class AsWritten:
         adopted = [line["adopted"] for line in lines_of(run / "decisions.jsonl") if line["record"] == "decision"]
         plans = {plan["version"]: Plan.from_json({k: v for k, v in plan.items() if k != "name"}) for plan in adopted}
         self._adoptions = {
-            step["step"]: {"adopt": plans[step["plan_version"]].to_json()}
+            step["step"]: AdoptPlan(plans[step["plan_version"]])
             for before, step in zip([{"plan_version": 0}, *steps], steps, strict=False)
             if step["plan_version"] != before["plan_version"]
         }
@@ -74,7 +75,7 @@ class AsWritten:
     def has_message(self) -> bool:
         return self.poll() is not None
 
-    def poll(self) -> dict[str, Any] | None:
+    def poll(self) -> AdoptPlan | None:
         return self._adoptions.get(self._next_step)
 
     def sent(self) -> None:

@@ -79,6 +79,9 @@ def refusals(group: Group) -> list[str]:
         has_message = True
 
         def poll(self) -> Any:
+            return self
+
+        def to_json(self) -> Any:
             return {"adopt": {"fusion": 7}}
 
         def sent(self) -> None: ...

@@ -81,7 +81,7 @@ class Endless(DataLoader[Any]):
 
 def test_a_loader_that_has_begun_to_draw_is_refused_by_name() -> None:
     share = ShardedLoader(Endless(DATA, 2, shuffle=True), 0, 2, seed=3)
-    with pytest.raises(UserError, match=r"loader: 'Endless': has begun to draw .* sharded=True"):
+    with pytest.raises(UserError, match=r"loader: 'Endless': started to draw .* sharded=True"):
         share.epoch(0)
 
 

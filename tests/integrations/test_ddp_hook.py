@@ -339,7 +339,7 @@ def test_torchrun_needs_one_line_and_nothing_stays_behind(tmp_path: Path) -> Non
     weights_of = re.findall(r"ends with (\S+)\.", ended.stdout)
     assert len(weights_of) == 2
     assert len(set(weights_of)) == 1
-    assert "no trials" not in ended.stderr
+    assert "trials are disabled" not in ended.stderr
     num_steps, result = recorded(tmp_path / "runs/hooked")
     assert (num_steps, result["state"]) == (30, "succeeded")
     assert main(["report", str(tmp_path / "runs/hooked")]) == 0

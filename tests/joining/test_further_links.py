@@ -38,7 +38,7 @@ def joined_again(group: Group, num_links: int) -> int:
     for link in links:
         assert gather_numbers(link, link.rank) == list(range(group.size))
     leave_further_links(group)
-    group.open_extra_links = None
+    group.offer_extra_links(None)
     return len(links)
 
 

@@ -20,6 +20,7 @@ from statistics import median
 import torch
 import torch.distributed as dist
 from trimtab.control.learning import Learner
+from trimtab.control.messages import AdoptPlan
 from trimtab.control.monitors.gain import GainWatch
 from trimtab.control.monitors.network import Network
 from trimtab.control.planning import FusionPlanning
@@ -126,7 +127,7 @@ def main():
     layers = [LayerTimes(tuple(sizes), forward, backward) for sizes, forward, backward in task["layers"]]
     network = Replayed(layers, seed=group.rank)
     sizes = tuple(parameter.numel() for parameter in reversed(list(network.parameters())))
-    facts = ModelFacts(sum(sizes), sizes, group.size, shares_interface=group.open_extra_links is not None)
+    facts = ModelFacts(sum(sizes), sizes, group.size, shares_interface=group.can_open_extra_links)
     chooser = Chooser(task, facts) if group.rank == 0 else None
     recorder = Traces()
     first = cut(Plan.parse(task["plans"][0]["plan"]), sizes)
@@ -145,7 +146,7 @@ def main():
             predicted = [chooser.planned(each["plan"])[1].step_seconds for each in task["plans"]]
         if chooser is not None and number > 0:
             plan, _, planning = chooser.planned(asked["plan"])
-            chooser.pending_message = {"adopt": plan.to_json()}
+            chooser.pending_message = AdoptPlan(plan)
         if number > 0:
             step()  # announces the plan, and adopts it
         if chooser is not None:

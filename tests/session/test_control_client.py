@@ -232,7 +232,7 @@ def test_answers_are_seen_and_taken_once_by_two_threads(make_client: Any) -> Non
                     made.client.loop_ended(None)
                     wait_for_answer(made)
                     continue
-                taken.append(message["adopt"]["version"])
+                taken.append(message.plan.version)
                 made.client.sent()
                 assert not made.client.has_message
         finally:
@@ -252,4 +252,4 @@ def test_what_is_announced_before_an_answer_came_does_not_take_it_along(make_cli
     wait_for_answer(made)
     made.client.sent()  # of what was polled before: nothing
     assert made.client.has_message
-    assert made.client.poll()["adopt"]["version"] == 1
+    assert made.client.poll().plan.version == 1

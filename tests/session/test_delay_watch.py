@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from trimtab.engine.profiling.delay_watch import DelayWatch
+from trimtab.engine.profiling.loss_monitor import DelayWatch
 
 
 def first_harm(losses, delayed_from):

@@ -16,6 +16,7 @@ from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.utils.data import DataLoader, TensorDataset
+from trimtab.control.messages import AdoptPlan
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan.plan import Plan
 from trimtab_api.errors import UserError
@@ -95,7 +96,7 @@ def test_what_is_held_back_stays_as_it_was(rank_pool: RankPool, scales: bool) ->
 def plans_around(rank: int, size: int) -> list[str]:
     """The collectives in force where rank 0 has another adopted, with a step that is then thrown away."""
     adopted = Plan.parse("0.1/all-gather").with_version(1)
-    script = Script({1: {"adopt": adopted.to_json()}}) if rank == 0 else None
+    script = Script({1: AdoptPlan(adopted)}) if rank == 0 else None
     model = model_of()
     session = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), "dense", control_client=script)
     names = []
@@ -164,8 +165,8 @@ def stepping_unseen(rank: int, size: int, text: str, how: str) -> str:
 @pytest.mark.parametrize("how", ["new optimizer", "by way of data"])
 def test_a_step_that_the_session_does_not_see_is_no_step_thrown_away(rank_pool: RankPool, text: str, how: str) -> None:
     for said in rank_pool.run_in_process_group(SIZE, stepping_unseen, text, how):
-        assert "weights have changed since the last backward pass" in said
-        assert "session.close(), and attach anew with it" in said
+        assert "weights changed after backward()" in said
+        assert "session.close() and attach again" in said
 
 
 def test_one_process_throws_its_gradients_away() -> None:

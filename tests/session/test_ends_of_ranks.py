@@ -136,5 +136,5 @@ def local_steps(rank: int, size: int) -> str:
 
 def test_local_steps_are_told_of_once(rank_pool: RankPool) -> None:
     first, second = rank_pool.run_in_process_group(2, local_steps)
-    assert first.count("local steps: ranks' weights differ until each round ends") == 1
+    assert first.count("local steps: weights differ between ranks until a round ends") == 1
     assert second == ""

@@ -39,6 +39,7 @@ from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import ModuleTimes, Profile
 from trimtab.run_files.recorder import Recorder
+from trimtab.session.options import SessionOptions
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab_api.catalogue import planners, schedules
@@ -312,9 +313,11 @@ def trained(rank: int, of: Training, plan: Plan, habit: str, queues: list[Queues
     balance = Balance(of)
     links = (Group(InProcess(rank, SIZE, each)) for each in queues)
     group, scale = next(links), LossScale(of.scaler)
-    group.open_extra_links = partial(next, links)
+    group.offer_extra_links(partial(next, links))
     attached = of.called if habit == "compiled_before_attach" else of.model
-    of.session = Session(attached, of.optimizer, group=group, plan=plan, recorder=Recorder(None), scale=scale)
+    of.session = Session(
+        attached, of.optimizer, group=group, plan=plan, recorder=Recorder(None), options=SessionOptions(scale=scale)
+    )
     try:
         for step in range(STEPS):
             HABITS[habit](of, batch(step, rank), step)

@@ -22,6 +22,7 @@ from trimtab.papers.deft import queues
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.schedules.step_times import StepTimes
 from trimtab.run_files.recorder import Recorder
+from trimtab.session.options import SessionOptions
 from trimtab.session.session import Session
 from trimtab.transport import extra_links as extra_links
 from trimtab.transport.group import Group
@@ -207,7 +208,9 @@ def normalized(rank: int, size: int, folder: Path, saved: bytes | None) -> tuple
             each.load_state_dict(kept)
     plan = Plan.parse("0.3/all-gather/source=update:steps=4")
     scale = LossScale(scaler)
-    session = Session(model, optimizer, group=Group.connect(), plan=plan, recorder=Recorder(None), scale=scale)
+    session = Session(
+        model, optimizer, group=Group.connect(), plan=plan, recorder=Recorder(None), options=SessionOptions(scale=scale)
+    )
     out = io.BytesIO()
     if saved is not None:
         session.load_exchange(folder)
@@ -267,7 +270,7 @@ def refused(rank: int, size: int, folder: Path, saved: bytes) -> list[str]:
 def test_a_state_that_does_not_fit_is_refused_on_every_rank(rank_pool: RankPool, tmp_path: Path) -> None:
     whole = rank_pool.run_in_process_group(3, begun, PLANS[0], tmp_path / "state")
     for rank, said in enumerate(rank_pool.run_in_process_group(3, refused, tmp_path, whole[0][0])):
-        assert "holds no step of which every rank's file is there" in said[0]
+        assert "has no step with the files of all ranks" in said[0]
         assert "is of other weights; load the model's own checkpoint of that step first" in said[1]
         assert "cannot be written" in said[2]
         assert said[2].startswith("rank 1: ") == (rank == 0)

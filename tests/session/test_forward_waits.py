@@ -12,6 +12,7 @@ import torch
 from kit.rank_pool import RankPool
 from kit.training import toy_schedules
 from kit.training.engines import engine_of
+from kit.training.sessions import attach
 from torch import Tensor, nn
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.run_files.recorder import Recorder
@@ -85,7 +86,7 @@ def train(
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.7)
-    session = Session(model, optimizer, group=Group.connect(), plan=plan, recorder=Recorder(None), scheduler=scheduler)
+    session = attach(model, optimizer, plan, scheduler=scheduler)
     seen: list[Any] = []
     for number in range(8):
         x = torch.randn(4, 16, generator=torch.Generator().manual_seed(100 * number + rank))

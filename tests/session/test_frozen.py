@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
+from kit.training import sessions
 from kit.training.engines import engine_of
 from torch import Tensor, nn
 from trimtab.engine.exchange.consensus import STEPS_BETWEEN_FINGERPRINTS
@@ -47,7 +48,7 @@ def adam(model: nn.Module) -> torch.optim.Optimizer:
 def attach(model: nn.Module, plan: str, optimizer: torch.optim.Optimizer | None = None, **options: Any) -> Session:
     optimizer = optimizer or adam(model)
     parsed = Plan.parse(plan, FusionPlan((0, 64)))
-    return Session(model, optimizer, group=Group.connect(), plan=parsed, recorder=Recorder(None), **options)
+    return sessions.attach(model, optimizer, parsed, **options)
 
 
 def step(session: Session, model: Branches, rank: int, used: tuple[int, ...], number: int = 0) -> None:
@@ -194,7 +195,7 @@ def unfreezing(rank: int, size: int) -> str:
 
 def test_a_parameter_that_was_frozen_at_attach_is_refused_by_name_when_it_learns(rank_pool: RankPool) -> None:
     for message in rank_pool.run_in_process_group(2, unfreezing):
-        assert message.startswith("model parameter layers.1.weight: did not require a gradient")
+        assert message.startswith("model parameter layers.1.weight: did not exist or required no gradient")
 
 
 def frozen_on_one(rank: int, size: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from kit.training.late_ranks import LATE, STEPS, WIDTH, Script, assert_as_wait_free, by_name, plain, trained
 from torch import Tensor, nn
-from trimtab.engine.exchange.lazy_gradient import LazyGradient
+from trimtab.engine.exchange.arrivals import LazyGradient
 
 Habit = Callable[[Script], None]
 """What a script does between ``backward()`` and its step."""

@@ -273,6 +273,6 @@ def test_a_change_of_weights_kept_from_before_is_refused_where_their_step_would_
                 p.clamp_(-0.1, 0.1)
 
     trained("wait-free", step)
-    with pytest.raises(UserError, match="take the parameters from the model anew") as refused:
+    with pytest.raises(UserError, match="read parameters through model") as refused:
         trained(LATE[0], step)
     assert "\n" not in str(refused.value)

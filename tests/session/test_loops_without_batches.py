@@ -176,7 +176,7 @@ def test_one_process_says_that_there_is_nothing_to_train_on() -> None:
 def test_an_iterator_that_an_earlier_loop_used_up_is_refused(rank_pool: RankPool) -> None:
     for size, answers in ((1, [used_up(0, 1)]), (2, rank_pool.run_in_process_group(2, used_up))):
         for _, error in answers:
-            assert error.startswith("loader: 'generator': is an iterator that has no batches left"), size
+            assert error.startswith("loader: 'generator': is an iterator without batches left"), size
 
 
 def used_up(rank: int, size: int) -> tuple[str, str]:

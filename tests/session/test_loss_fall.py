@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from trimtab.engine.profiling.loss_fall import LossFall
+from trimtab.engine.profiling.loss_monitor import LossFall
 
 
 def test_a_straight_loss_falls_by_its_slope_whenever_it_is_asked() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan.plan import FusionPlan, Plan, dense_plan
 from trimtab.run_files.recorder import Recorder
+from trimtab.session.options import SessionOptions
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 
@@ -50,7 +51,12 @@ def alone(clips: str, attached: bool) -> tuple[Tensor, float]:
     session = None
     if attached:
         session = Session(
-            model, optimizer, group=None, plan=dense_plan(), recorder=Recorder(None), scale=LossScale(scaler)
+            model,
+            optimizer,
+            group=None,
+            plan=dense_plan(),
+            recorder=Recorder(None),
+            options=SessionOptions(scale=LossScale(scaler)),
         )
     return train(session, model, scaler, optimizer, clips, 0), float(scaler.get_scale())
 
@@ -68,7 +74,12 @@ def many(rank: int, size: int, plan: str, clips: str) -> tuple[Tensor, float, Te
     scaler = new_scaler()
     parsed = Plan.parse(plan, FusionPlan((0, 17)))
     session = Session(
-        model, optimizer, group=Group.connect(), plan=parsed, recorder=Recorder(None), scale=LossScale(scaler)
+        model,
+        optimizer,
+        group=Group.connect(),
+        plan=parsed,
+        recorder=Recorder(None),
+        options=SessionOptions(scale=LossScale(scaler)),
     )
     weights = train(session, model, scaler, optimizer, clips, rank)
     residual = residual_of(session)
@@ -101,7 +112,12 @@ def same_batches(rank: int, size: int) -> Tensor:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = new_scaler()
     session = Session(
-        model, optimizer, group=Group.connect(), plan=dense_plan(), recorder=Recorder(None), scale=LossScale(scaler)
+        model,
+        optimizer,
+        group=Group.connect(),
+        plan=dense_plan(),
+        recorder=Recorder(None),
+        options=SessionOptions(scale=LossScale(scaler)),
     )
     weights = train(session, model, scaler, optimizer, "by the recipe", 0)
     session.close()
@@ -112,7 +128,14 @@ def test_unscaling_after_synchronize_is_refused_by_torch_itself() -> None:
     model = model_of(0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = new_scaler()
-    session = Session(model, optimizer, group=None, plan=dense_plan(), recorder=Recorder(None), scale=LossScale(scaler))
+    session = Session(
+        model,
+        optimizer,
+        group=None,
+        plan=dense_plan(),
+        recorder=Recorder(None),
+        options=SessionOptions(scale=LossScale(scaler)),
+    )
     scaler.scale(loss_of(model, 0, 0)).backward()
     session.synchronize()
     session.synchronize()

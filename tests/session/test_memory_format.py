@@ -13,7 +13,7 @@ from kit.rank_pool import RankError, RankPool
 from kit.training.held_back import residual_of
 from torch import Tensor, nn
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
-from trimtab.engine.same_model import check_models_are_alike
+from trimtab.engine.model_checks import check_models_are_alike
 from trimtab.plan.plan import Plan
 from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
@@ -97,7 +97,7 @@ def with_another_format_on_rank_1(rank: int, size: int) -> None:
 
 
 def test_ranks_that_differ_in_it_are_refused(rank_pool: RankPool) -> None:
-    with pytest.raises(RankError, match=r"model: rank 1 has built another than rank 0 \(0.weight .* strides"):
+    with pytest.raises(RankError, match=r"model: differs between ranks: rank 1 has 0.weight .* strides"):
         rank_pool.run_in_process_group(2, with_another_format_on_rank_1)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.engine.exchange.missing_tensors import missing_rate
+from trimtab.engine.exchange.outcome import missing_rate
 from trimtab.engine.gradients.flat_buffers import BufferRange
 
 

@@ -92,13 +92,13 @@ def what_is_said(rank: int, size: int, how: str) -> list[str]:
             model(DATA[:8]).sum().backward()
             optimizer.step()
         session.close()
-    return [line for line in said.getvalue().splitlines() if "no trials" in line]
+    return [line for line in said.getvalue().splitlines() if "trials are disabled" in line]
 
 
 @pytest.mark.parametrize(("how", "times"), [("own", 1), ("batches", 0), ("trials", 0)])
 def test_that_there_are_no_trials_is_said_once(how: str, times: int, rank_pool: RankPool) -> None:
     first, second = rank_pool.run_in_process_group(2, what_is_said, how)
-    assert [each.startswith("trimtab: no trials, since batches come neither") for each in first] == [True] * times
+    assert [each.startswith("trimtab: trials are disabled: the loop uses neither") for each in first] == [True] * times
     assert second == []
 
 

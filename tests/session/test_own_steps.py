@@ -87,7 +87,7 @@ def unknown_scaler(rank: int, size: int) -> list[str]:
 
 def test_a_scaler_that_was_not_handed_over_is_refused_unless_it_scales_nothing(rank_pool: RankPool) -> None:
     for refused, taken in rank_pool.run_in_process_group(SIZE, unknown_scaler):
-        assert "hand it over: attach(..., scaler=scaler)" in refused
+        assert "pass it to the session, which keeps residuals free of its scale: attach(..., scaler=scaler)" in refused
         assert taken == "stepped"
 
 
@@ -131,8 +131,8 @@ def both_ways(rank: int, size: int) -> list[str]:
 
 def test_a_step_that_is_taken_twice_is_refused(rank_pool: RankPool) -> None:
     for left_in, twice in rank_pool.run_in_process_group(SIZE, both_ways):
-        assert left_in.startswith("optimizer.step: this script's steps are taken by session.step()")
-        assert twice.startswith("session.step: this script's steps are taken by optimizer.step()")
+        assert left_in.startswith("optimizer.step: this script takes its steps by session.step()")
+        assert twice.startswith("session.step: this script takes its steps by optimizer.step()")
 
 
 def test_one_process_trains_as_it_did_and_counts_its_steps() -> None:
@@ -229,7 +229,7 @@ def stepping_one_of_two(rank: int, size: int, again: str) -> str:
 @pytest.mark.parametrize("again", ["step", "backward"])
 def test_an_optimizer_that_is_left_out_is_named(rank_pool: RankPool, again: str) -> None:
     for said in rank_pool.run_in_process_group(SIZE, stepping_one_of_two, again):
-        assert said.startswith("optimizer: 'Muon': has not stepped since the last backward pass, although others have")
+        assert said.startswith("optimizer: 'Muon': did not step after the last backward pass, but other optimizers did")
 
 
 def stepping_by_hand(rank: int, size: int, cleared: bool) -> str:
@@ -254,7 +254,7 @@ def stepping_by_hand(rank: int, size: int, cleared: bool) -> str:
 @pytest.mark.parametrize("cleared", [True, False])
 def test_weights_changed_by_hand_are_refused_with_the_remedy(rank_pool: RankPool, cleared: bool) -> None:
     for said in rank_pool.run_in_process_group(SIZE, stepping_by_hand, cleared):
-        assert "attach(model) alone, and session.step() after each change" in said
+        assert "use attach(model) without an optimizer, and call session.step() after each change" in said
 
 
 def attached_in(rank: int, size: int, dtype: torch.dtype) -> str:

@@ -139,7 +139,7 @@ def train_with_slow_exchanges(rank: int, size: int, folder: Path, schedule: str)
         for _ in range(3):
             model(torch.ones(2, 4)).sum().backward()
             session.step()
-            report = session._follow_up._rounds._ended
+            report = session._training.follow_up._rounds._ended
             assert report is not None
             taken.append((report.step_seconds, report.compute_seconds))
         session.close()

@@ -15,6 +15,7 @@ from kit.training.scripted_control import Script
 from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import nn
+from trimtab.control.messages import AdoptPlan, Message
 from trimtab.control.types import StepReport
 from trimtab.plan.plan import Plan
 
@@ -23,10 +24,10 @@ class Decides(Script):
     """A controller that has a new plan after so many steps."""
 
     def __init__(self, plan: Plan, after: int) -> None:
-        super().__init__({0: {"adopt": plan.to_json()}})
+        super().__init__({0: AdoptPlan(plan)})
         self.after, self.num_steps, self.told = after, 0, []
 
-    def poll(self) -> dict[str, Any] | None:
+    def poll(self) -> Message | None:
         return self.messages.get(0) if self.num_steps >= self.after else None
 
     def sent(self) -> None:

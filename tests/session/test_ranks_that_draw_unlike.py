@@ -146,7 +146,7 @@ def reporting(rank: int, size: int, reduces: bool) -> str:
 @pytest.mark.parametrize("reduces", [True, False])
 def test_a_metric_of_a_share_that_was_not_added_up_is_told_of(reduces: bool, rank_pool: RankPool) -> None:
     first, second = rank_pool.run_in_process_group(2, reporting, reduces)
-    assert ("session.report() is of rank 0's share, 1 / 2 of the data" in first) is not reduces
+    assert ("session.report() got figures of rank 0's share of the data alone, 1 / 2" in first) is not reduces
     assert second == ""
 
 
@@ -166,7 +166,7 @@ def evaluating_at_the_end(rank: int, size: int, reduces: bool) -> str:
 @pytest.mark.parametrize("reduces", [True, False])
 def test_a_share_that_was_evaluated_after_the_last_step_is_told_of(reduces: bool, rank_pool: RankPool) -> None:
     first, second = rank_pool.run_in_process_group(2, evaluating_at_the_end, reduces)
-    assert ("the last loop over session.batches was of rank 0's share, 1 / 2 of the data" in first) is not reduces
+    assert ("the last loop over session.batches saw rank 0's share of the data alone, 1 / 2" in first) is not reduces
     assert second == ""
 
 

@@ -26,6 +26,7 @@ from kit.training.random_training import (
 )
 from kit.training.scripted_control import Script
 from torch import nn
+from trimtab.control.messages import AdoptPlan, TryPlans
 from trimtab.engine.gradients.flat_buffers import LEND_FROM
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan.plan import FusionPlan, Plan, dense_plan
@@ -43,7 +44,7 @@ def run_with_trials(
         Plan.parse("dense", THREE_BUFFERS),
         Plan.parse("0.05/artopk-var-tree", FusionPlan((0, 84), "ahead")),
     ]
-    message = {"trials": [p.to_json() for p in candidates], "iterations": 5}
+    message = TryPlans(tuple(candidates), 5)
     script = Script({3: message, 7: message} if trials else {}) if rank == 0 else None
     model = network()
     session, optimizer, scheduler = make_session(plan, model, kind, control_client=script)
@@ -166,7 +167,7 @@ def replan(rank: int, size: int, widths: tuple[int, ...]) -> dict[str, Any]:
         Plan.parse("0.2/artopk-star-ring", cut_before(model, 0, 2)),
         Plan.parse("dense", cut_before(model, 0, 1, 2)),
     ]
-    messages = {2 * i: {"adopt": plan.with_version(i).to_json()} for i, plan in enumerate(plans) if i}
+    messages = {2 * i: AdoptPlan(plan.with_version(i)) for i, plan in enumerate(plans) if i}
     script = Script(messages) if rank == 0 else None
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     session = Session(
@@ -283,8 +284,6 @@ def test_an_evaluation_is_recorded_whatever_kind_of_number_it_is(tmp_path: Path)
         group=None,
         plan=dense_plan(),
         recorder=Recorder(tmp_path),
-        scheduler=None,
-        scheduler_interval="step",
     )
     session.report(accuracy=np.float32(0.5), loss=torch.tensor(0.25), perplexity=2)
     with pytest.raises(UserError, match=r"^accuracy: 'good': hand over one real number$"):

@@ -33,6 +33,7 @@ from trimtab.papers.us_byte import us_byte
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.schedules.step_times import StepTimes
 from trimtab.run_files.recorder import Recorder
+from trimtab.session.options import SessionOptions
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES, sparsifiers
@@ -198,7 +199,14 @@ def train_by(group: Group, plan: Plan, style: str, more_steps: int) -> list[str]
     model = Network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.0 if "momentum=0.9" in plan.name else 0.9)
     scaler = GradScaler("cpu", init_scale=16.0, enabled=style == "scaled_step")
-    session = Session(model, optimizer, group=group, plan=plan, recorder=Recorder(None), scale=LossScale(scaler))
+    session = Session(
+        model,
+        optimizer,
+        group=group,
+        plan=plan,
+        recorder=Recorder(None),
+        options=SessionOptions(scale=LossScale(scaler)),
+    )
     step, x = STEPPERS[style], torch.randn(4, WIDTH)
 
     def take(num_steps: int) -> None:

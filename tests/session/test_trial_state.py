@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from trimtab.checkpoint.snapshot import OptimizerState
 from trimtab.plan.plan import Plan
 from trimtab.run_files.recorder import Recorder
+from trimtab.session.options import SessionOptions
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 
@@ -78,8 +79,8 @@ def with_a_scheduler_of_its_own(rank: int, size: int, handed_over: bool) -> str:
         group=Group.connect(),
         plan=Plan.parse("0.1/all-gather"),
         recorder=Recorder(None),
-        control_client=Script({2: TRIALS, 5: TRIALS}) if rank == 0 else None,  # type: ignore[arg-type]
-        extra_state=[scheduler] if handed_over else [],
+        control_client=Script({2: TRIALS, 5: TRIALS}) if rank == 0 else None,
+        options=SessionOptions(extra_state=[scheduler] if handed_over else []),
     )
     with contextlib.redirect_stderr(io.StringIO()) as said:
         for batch in session.batches(loader()):

@@ -15,6 +15,7 @@ from kit.training.random_training import assert_same, loader, make_session, stat
 from kit.training.scripted_control import Script
 from torch import nn
 from trimtab.checkpoint.snapshot import Snapshot, TrainingState
+from trimtab.control.messages import AdoptPlan, Message, TryPlans
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.session.session import Session
@@ -52,11 +53,11 @@ def plan_of(name: str, sparsifier: str = "tracked") -> Plan:
     return replace(Plan.parse(name, SEVERAL_BUFFERS), sparsifier=sparsifier)
 
 
-def message(*plans: Plan, iterations: int) -> dict[str, Any]:
-    return {"trials": [plan.to_json() for plan in plans], "iterations": iterations}
+def message(*plans: Plan, iterations: int) -> TryPlans:
+    return TryPlans(tuple(plans), iterations)
 
 
-def begin(rank: int, plan: str, messages: dict[int, dict[str, Any]]):
+def begin(rank: int, plan: str, messages: dict[int, Message]):
     model = wide_network()
     script = Script(messages) if rank == 0 else None
     session, optimizer, scheduler = make_session(plan_of(plan), model, control_client=script)
@@ -78,7 +79,7 @@ def assert_no_trace(a: tuple[dict[str, Any], dict[str, str]], b: tuple[dict[str,
 
 
 def adopting_what_was_tried(rank: int, size: int, first: str, tried: Plan, trials: bool) -> tuple[Any, int]:
-    messages: dict[int, dict[str, Any]] = {6: {"adopt": tried.with_version(1).to_json()}}
+    messages: dict[int, Message] = {6: AdoptPlan(tried.with_version(1))}
     if trials:
         messages[3] = message(tried, plan_of("0.2/all-gather"), iterations=4)
     model, session, now, script = begin(rank, first, messages)

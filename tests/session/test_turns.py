@@ -19,7 +19,8 @@ from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
-from trimtab.engine.optimizer.manual import ManualOptimizer
+from trimtab.control.messages import TryPlans
+from trimtab.engine.optimizer.modes import ManualOptimizer
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.session.checks import check_turns
 from trimtab_api.errors import UserError
@@ -76,7 +77,7 @@ def asked_for_trials(rank: int, size: int, asks: bool) -> tuple[Tensor, list[Any
     first, second = model_of(), nn.Linear(4, 4)
     optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (first, second)]
     both = nn.ModuleList([first, second])
-    message = {"trials": [Plan.parse("0.3/all-gather", FusionPlan((0, 20))).to_json()], "iterations": 2}
+    message = TryPlans((Plan.parse("0.3/all-gather", FusionPlan((0, 20))),), 2)
     controller = Script({2: message} if asks else {}) if rank == 0 else None
     session = attach(both, optimizers, "0.2/all-gather", alternating_optimizers=True, control_client=controller)
     with contextlib.redirect_stderr(io.StringIO()) as said:
@@ -98,7 +99,7 @@ def test_turns_have_no_trials_and_it_is_said(rank_pool: RankPool) -> None:
     assert torch.equal(asked[0], other[0])
     assert torch.equal(asked[0], unasked[0])
     assert asked[1] == [[]]
-    assert any(each.startswith("trimtab: no trials, since optimizers take turns") for each in asked[2])
+    assert any(each.startswith("trimtab: trials are disabled: optimizers alternate") for each in asked[2])
 
 
 def an_infinity_in_a_turn(rank: int, size: int) -> bool:
@@ -154,15 +155,15 @@ def by_session_step(rank: int, size: int) -> str:
 
 def test_a_session_step_does_not_say_whose_turn_it_is(rank_pool: RankPool) -> None:
     for said in rank_pool.run_in_process_group(SIZE, by_session_step):
-        assert said == "session.step: which optimizer's turn it is, its own step() says; call that"
+        assert said == "session.step: is not used with alternating optimizers; call the step() of the optimizer"
 
 
 def test_optimizers_of_the_same_parameters_and_scalers_take_no_turns() -> None:
     model = model_of()
     twice = [torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2)]
-    with pytest.raises(UserError, match="each needs parameters of its own"):
+    with pytest.raises(UserError, match="alternating optimizers must not share parameters"):
         check_turns(twice, None)
-    with pytest.raises(UserError, match="one scale cannot follow optimizers that take turns"):
+    with pytest.raises(UserError, match="does not support alternating optimizers"):
         check_turns(twice[:1], GradScaler("cpu"))
 
 
@@ -216,7 +217,7 @@ def joins(rank: int, size: int, folder: Path, optimizers: str, job: Path | None)
         session = trimtab.attach(model, makes, **options)
     except UserError as error:
         return str(error), ()
-    client = session._control._client
+    client = session._training._control._client
     chosen_from = () if client is None else client._controller._settings.schedules
     session.close()
     return "", chosen_from

@@ -109,7 +109,7 @@ class Rank:
         gradients = [torch.randn(shape, generator=self.random).to(self.device) for shape in SHAPES]
         sum((parameter * each).sum() for parameter, each in zip(self.model, gradients, strict=True)).backward()
         if draw.random() < 0.5:
-            self.engine.discard()
+            self.engine.skip()
         for parameter in self.model:
             parameter.grad = None
 
@@ -162,7 +162,7 @@ class Rank:
     def state(self) -> Any:
         weights = [parameter.detach().clone() for parameter in self.model]
         return copy.deepcopy(
-            (self.engine.state_dict(), self.engine.flat_buffers.residual, weights, self.engine.step_tag)
+            (carried_state.step_state(self.engine), self.engine.flat_buffers.residual, weights, self.engine.step_tag)
         )
 
 
@@ -180,7 +180,7 @@ def tried(rank: Rank, draw: random.Random) -> None:
     """A candidate is tried, and undone bit for bit, as `trimtab.session.trials` does it."""
     engine, before = rank.engine, rank.state()
     kept = copy.deepcopy((rank.entered, rank.magnitude, rank.random.get_state()))
-    snapshot, carried = rank.session._snapshot(), copy.deepcopy(engine.state_dict())
+    snapshot, carried = rank.session._training._snapshot(engine), copy.deepcopy(carried_state.step_state(engine))
     in_force, step = engine.plan, engine.step_tag.step
     candidate = plan_drawn(draw).with_version(in_force.version)
     engine.plans.try_out(candidate, step, trial=1)
@@ -192,7 +192,7 @@ def tried(rank: Rank, draw: random.Random) -> None:
     rank.round = []
     snapshot.restore()
     engine.plans.resume(in_force, step)
-    engine.load_state_dict(carried)
+    carried_state.load_step_state(engine, carried)
     assert_same(before, rank.state())
     rank.entered, rank.magnitude = kept[:2]
     rank.random.set_state(kept[2])
@@ -206,7 +206,7 @@ def fuzz(group: Group, seed: int, num_events: int) -> tuple[list[str], list[dict
         event = draw.choice(EVENTS)
         if event == "re-plan" or (event == "trial" and subject.is_in_round):
             if subject.is_in_round:  # a message of rank 0 comes with a vote, and that with the end of a round
-                subject.engine.end_round()
+                subject.engine.rounds.end()
                 subject.end_round()
             subject.engine.plans.adopt(plan_drawn(draw).with_version(len(seen)), subject.engine.step_tag.step)
         elif event == "trial":
@@ -216,7 +216,7 @@ def fuzz(group: Group, seed: int, num_events: int) -> tuple[list[str], list[dict
         elif event == "end of round":
             local = subject.engine.local
             is_under_way = local is not None and local.is_under_way
-            assert (subject.engine.end_round() is not None) == is_under_way
+            assert (subject.engine.rounds.end() is not None) == is_under_way
             subject.end_round()
         else:
             subject.step(draw, spoils=event == "drop")

@@ -198,7 +198,7 @@ def test_kernels_that_others_may_write_are_not_run(shipped, capsys):
             own = Path(used["NUMBA_CACHE_DIR"])
             assert own != shipped
             assert list(own.iterdir()) == []
-        assert f"{path} may be written by others (mode 777); kernels are compiled anew" in capsys.readouterr().out
+        assert f"{path} may be written by others (mode 777)); kernels are compiled again" in capsys.readouterr().out
         path.chmod(mode)
     (shipped / "cpu_0" / "link.nbi").symlink_to("/etc/passwd")
     with kernel_cache({"NUMBA_CACHE_DIR": str(shipped)}) as used:

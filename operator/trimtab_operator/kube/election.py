@@ -132,7 +132,7 @@ class Lock(LeaseLock):
                     record.holder_identity = ""
                     super().update(self.name, self.namespace, record)  # type: ignore[no-untyped-call]
             except Unreachable as error:
-                _log.warning("the lease could not be given up, and expires by itself: %s", error)
+                _log.warning("the lease could not be released; it expires by itself: %s", error)
 
     def _unless_resigned(self, write: Callable[..., bool], *arguments: Any) -> bool:
         with self._writing:

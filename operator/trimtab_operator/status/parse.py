@@ -27,7 +27,7 @@ def read_status(resource: Object) -> Status:
     conditions = {mistake["loc"][1] for mistake in mistakes if _is_of_one_condition(mistake["loc"])}
     where = ", ".join(sorted({".".join(map(str, mistake["loc"])) for mistake in mistakes}))
     _log.warning(
-        "%s/%s: left out of its status, which this version cannot read: %s",
+        "%s/%s: a part of its status was ignored, because this version cannot read it: %s",
         metadata["namespace"],
         metadata["name"],
         where,

@@ -9,5 +9,5 @@ from trimtab.session.session import Session
 def engine_of(session: Session) -> StepEngine:
     """What carries out the session's steps; to read what it holds there is `Session.debug_state`."""
     engine = session._engine  # noqa: SLF001 - here alone
-    assert engine is not None, "a single process has no engine"
+    assert isinstance(engine, StepEngine), "a single process has no such engine"
     return engine

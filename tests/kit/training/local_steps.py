@@ -13,6 +13,7 @@ from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+from trimtab.control.messages import TryPlans
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.session.session import Session
 
@@ -59,7 +60,7 @@ def step_by_hand(model: nn.Module, stepping: torch.optim.Optimizer, number: int,
 
 def with_trials(rank: int, size: int, in_force: Plan, candidates: list[Plan], runs: bool) -> tuple[Tensor, Tensor, int]:
     model = network()
-    trials = {"trials": [plan.to_json() for plan in candidates], "iterations": 4}
+    trials = TryPlans(tuple(candidates), 4)
     script = Script({3: trials} if runs else {}) if rank == 0 else None
     session = attach(model, torch.optim.AdamW(model.parameters(), lr=0.01), in_force, control_client=script)
     torch.manual_seed(rank)

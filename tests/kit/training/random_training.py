@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from kit.training.held_back import residual_of
+from kit.training.sessions import attach
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from trimtab.control.messages import TryPlans
 from trimtab.plan.plan import FusionPlan, Plan
-from trimtab.run_files.recorder import Recorder
 from trimtab.session.session import Session
-from trimtab.transport.group import Group
 
 THREE_BUFFERS = FusionPlan((0, 68, 596))
 STEPS = 12
@@ -54,15 +54,7 @@ def make_session(
 ) -> tuple[Session, torch.optim.Optimizer, Any]:
     stepping = OPTIMIZERS[optimizer](model.parameters())
     scheduler = torch.optim.lr_scheduler.StepLR(stepping, step_size=4, gamma=0.5)
-    session = Session(
-        model,
-        stepping,
-        group=Group.connect(),
-        plan=plan,
-        scheduler=scheduler,
-        scheduler_interval="step",
-        **{"recorder": Recorder(None), **options},
-    )
+    session = attach(model, stepping, plan, scheduler=scheduler, scheduler_interval="step", **options)
     return session, stepping, scheduler
 
 
@@ -104,6 +96,6 @@ def assert_same(a: dict[str, Any], b: dict[str, Any]) -> None:
     assert a["random"][1:] == b["random"][1:]
 
 
-def trials_message() -> dict[str, Any]:
+def trials_message() -> TryPlans:
     candidates = [Plan.parse(text, THREE_BUFFERS) for text in ("0.3/all-gather", "dense", "0.05/artopk-var-tree")]
-    return {"trials": [plan.to_json() for plan in candidates], "iterations": 4}
+    return TryPlans(tuple(candidates), 4)

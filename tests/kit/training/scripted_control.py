@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trimtab.control.messages import AdoptPlan, Message
 from trimtab.control.types import StepReport
 from trimtab.plan.plan import Plan
 
@@ -15,14 +16,14 @@ class Script:
     can_run_trials = True
     offers_rounds = False
 
-    def __init__(self, messages: dict[int, dict[str, Any]]) -> None:
+    def __init__(self, messages: dict[int, Message]) -> None:
         self.messages, self.now, self.reports = messages, 0, []
 
     @property
     def has_message(self) -> bool:
         return self.poll() is not None
 
-    def poll(self) -> dict[str, Any] | None:
+    def poll(self) -> Message | None:
         """The first message that is due: under overlap the vote may ask when its step is over already."""
         return self.messages[due] if (due := self._due()) is not None else None
 
@@ -52,7 +53,7 @@ class AdoptsAt(Script):
     """Rank 0's controller, which has every rank adopt a plan after each of some rounds."""
 
     def __init__(self, plans: dict[int, Plan]) -> None:
-        super().__init__({step: {"adopt": plan.to_json()} for step, plan in plans.items()})
+        super().__init__({step: AdoptPlan(plan) for step, plan in plans.items()})
 
 
 class Heard(Script):

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.run_files.recorder import Recorder
+from trimtab.session.options import SessionOptions
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 
@@ -17,4 +18,13 @@ def attach(
     """A session of a plan, or of a plan's text in two buffers."""
     if isinstance(plan, str):
         plan = Plan.parse(plan, FusionPlan((0, 20)))
-    return Session(model, optimizer, group=Group.connect(), plan=plan, recorder=recorder or Recorder(None), **options)
+    client = options.pop("control_client", None)
+    return Session(
+        model,
+        optimizer,
+        group=Group.connect(),
+        plan=plan,
+        recorder=recorder or Recorder(None),
+        options=SessionOptions(**options),
+        control_client=client,
+    )

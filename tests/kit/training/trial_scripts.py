@@ -9,11 +9,12 @@ from kit.training.random_training import make_session, network
 from kit.training.scripted_control import Script
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+from trimtab.control.messages import TryPlans
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.session.session import Session
 
 CANDIDATES = [Plan.parse("0.3/all-gather", FusionPlan((0, 68))), Plan.parse("dense", FusionPlan((0, 68)))]
-TRIALS = {"trials": [plan.to_json() for plan in CANDIDATES], "iterations": 4}
+TRIALS = TryPlans(tuple(CANDIDATES), 4)
 STEPS = 16
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from trimtab.checkpoint.random_state import RandomState
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
-from trimtab.engine.local_sgd.model_buffers import put_back
+from trimtab.engine.local_sgd.buffer_sync import put_back
 
 
 class OptimizerState:
@@ -112,7 +112,7 @@ class Snapshot:
                 live.copy_(kept)
             for module, name, kept in self._buffers:
                 put_back(module, name, kept)
-        self._state.flat_buffers.set_aside = {index: kept.clone() for index, kept in self._set_aside.items()}
+        self._state.flat_buffers.load_set_aside(self._set_aside)
         for optimizer in self._optimizers:
             optimizer.restore()
         for other, kept_state in self._others:  # which may keep references to what it loads

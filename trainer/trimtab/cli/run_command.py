@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         LOGGER.error(result.message)
         return 1
     if not result.valid:
-        print("the emulator fell behind its own network: do not trust the times of this run", file=sys.stderr)
+        print("the emulator could not keep up with the network; the times of this run are not valid", file=sys.stderr)
     return 0
 
 

@@ -17,13 +17,10 @@ from trimtab_api.netmon import client as netmon_client
 from trimtab_api.rpc.certificates import Certificates
 
 from trimtab.control.controller import Controller
-from trimtab.control.mailbox import Mailbox
+from trimtab.control.messages import AdoptPlan, Mailbox, Message, TryPlans
 from trimtab.control.monitors.network_alarm import PATIENCE_SECONDS, NetworkAlarm, network_line, problem_of
 from trimtab.control.types import NetworkView, RunTrials, StepReport, SwitchPlan, TrialReport
-from trimtab.plan.plan import Plan
 from trimtab.plan.profile import Profile
-
-Message = dict[str, Any]
 
 #: Seconds to wait for the monitors' first figures before training starts without them.
 FIRST_MEASUREMENT_SECONDS = 20.0
@@ -265,9 +262,9 @@ class ControlClient:
                 self._watch.measure_now, "collectives no longer fit the measured network", PROBE_TIMEOUT_SECONDS
             )
         if isinstance(action, SwitchPlan):
-            self._answers.put({"adopt": action.plan.to_json()})
+            self._answers.put(AdoptPlan(action.plan))
         elif isinstance(action, RunTrials):
-            self._answers.put({"trials": [plan.to_json() for plan in action.plans], "iterations": action.iterations})
+            self._answers.put(TryPlans(action.plans, action.iterations))
 
     def _drain(self, **of_decision: float) -> bool:
         """Write the controller's log, and return whether it holds a decision."""
@@ -277,13 +274,3 @@ class ControlClient:
             self._log(line | of_decision if is_decision else line)
             has_decided |= is_decision
         return has_decided
-
-
-def plan_of(message: Message) -> Plan:
-    """Return the plan that a message asks to adopt."""
-    return Plan.from_json(message["adopt"])
-
-
-def trials_of(message: Message) -> tuple[list[Plan], int]:
-    """Return the candidates of a trial, and the iterations of each."""
-    return [Plan.from_json(plan) for plan in message["trials"]], int(message["iterations"])

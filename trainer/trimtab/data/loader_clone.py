@@ -46,6 +46,10 @@ class LoaderCopy:
         """True if iterating it turned out not to draw by its sampler."""
         self._copy: Any = None
 
+    def ignore_sampler(self) -> None:
+        """Note that iterating the copy does not draw by its sampler."""
+        self.ignores_sampler = True
+
     def follow(self, loader: Any) -> Any:
         """Return the copy, after every attribute that was changed on its loader since is changed on it too."""
         if self._copy is None:

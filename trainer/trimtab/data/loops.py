@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from math import inf
 from typing import Any
 
@@ -18,11 +18,12 @@ from trimtab_api.errors import UserError
 
 from trimtab.checkpoint.random_state import RandomState
 from trimtab.data.batches import Batches
-from trimtab.data.checks import DataChecks, Warn
+from trimtab.data.checks import DataChecks
+from trimtab.data.owners import Control, LoopEvents, People, TrialRunner
 from trimtab.data.position import Epochs, Position
 from trimtab.data.replay import Replay
 from trimtab.data.sharded_loader import Loaders, ShardedLoader
-from trimtab.data.trial_scheduler import Control, TrialRunner, TrialScheduler
+from trimtab.data.trial_scheduler import TrialScheduler
 from trimtab.plan.plan import Plan
 from trimtab.transport.group import Group
 
@@ -37,12 +38,8 @@ class Loops:
         self,
         loaders: Loaders,
         control: Control,
-        say: Callable[[str], None],
-        warn: Warn,
-        trials_ended: Callable[[bool], None],
-        on_next_batch: Callable[[], None],
-        on_epoch_end: Callable[[], None],
-        loop_left: Callable[[], None],
+        people: People,
+        events: LoopEvents,
         *,
         alternating_optimizers: bool = False,
     ) -> None:
@@ -51,18 +48,13 @@ class Loops:
         Args:
             loaders: Gives this rank's share of each loader.
             control: Knows whether trials are wanted.
-            say: Takes a line for people, where several processes train.
-            warn: Takes a line for people.
-            trials_ended: Called after trials, and told whether they had begun.
-            on_next_batch: Called before each batch of a loop, and before its end.
-            on_epoch_end: Called when a loop of which steps were made has ended, on every rank at the same step.
-            loop_left: Called when such a loop was left, which an exception does on one rank alone.
+            people: Takes lines for people.
+            events: Is told where loops come to.
             alternating_optimizers: Whether a batch may be of several steps, so that there are no trials.
         """
-        self._loaders, self._say, self._warn = loaders, say, warn
-        self._batch_wanted, self._epoch_ended, self._loop_left = on_next_batch, on_epoch_end, loop_left
-        self._trials = TrialScheduler(control, say, trials_ended, alternating_optimizers=alternating_optimizers)
-        self._checks = DataChecks(warn)
+        self._loaders, self._people, self._events = loaders, people, events
+        self._trials = TrialScheduler(control, people, events, alternating_optimizers=alternating_optimizers)
+        self._checks = DataChecks(people.warn)
         self._loops: list[Replay] = []
         """The last is the one that gave the present batch."""
         self._num_begun = 0
@@ -107,10 +99,12 @@ class Loops:
         """Return the batches of the loop that begins that an earlier run has trained on."""
         num_resumed, before, self._resumed = self._num_resumed(share), self._resumed, None
         if num_resumed:
-            self._say(f"resuming: this loop goes on after {num_resumed} batches, which are drawn and left out")
+            self._people.say(
+                f"resuming: this loop skips its first {num_resumed} batches, on which the earlier run trained"
+            )
         elif before is not None and before.batches:
             had = "a loop of another length" if before.of_batches is None else f"one of {before.of_batches} batches"
-            self._say(f"resuming: this loop begins anew, since the earlier run was in {had}")
+            self._people.say(f"resuming: this loop starts from its beginning, because the earlier run was in {had}")
         return num_resumed
 
     def _given(self, share: ShardedLoader, num_trained: int) -> Generator[Any]:
@@ -118,7 +112,7 @@ class Loops:
         number = self._num_trained_in + self._begun_since_step[of_kind]
         generators = RandomState.capture() if num_trained else None  # as the script has restored them
         source = share.epoch(number)
-        self._say(f"loader: {share.how}")
+        self._people.say(f"loader: {share.how}")
         self._warn_of_what_is_left_out(share)
         replay = Replay(source, share.num_batches, number)
         replay.skip(num_trained)
@@ -126,7 +120,7 @@ class Loops:
             generators.restore()
         self._num_begun += 1
         if num_trained:  # the earlier run made steps of it, and perhaps none is left
-            replay.is_counted = True
+            replay.count()
             self._num_trained_in += 1
         else:
             self._begun_since_step[of_kind] += 1  # a loop that is left early has had its epoch: the next shuffles anew
@@ -140,14 +134,14 @@ class Loops:
                     self._loops.append(replay)
                     yield batch
         except GeneratorExit:  # the loop was left
-            self._ended(replay, self._loop_left)
+            self._ended(replay, self._events.loop_left)
             raise
         else:
             self._warn_of_what_is_left_out(share)
             if replay.is_empty:
                 self._refuse_if_used_up(share)
-                self._warn(f"this loop has no batches{share.why_empty}", on_each=not share.is_alike)
-            self._ended(replay, self._epoch_ended)
+                self._people.warn(f"this loop has no batches{share.why_empty}", on_each=not share.is_alike)
+            self._ended(replay, self._events.epoch_ended)
         finally:
             self._loops.remove(replay)
             self._trials.loop_ended(replay)
@@ -155,14 +149,14 @@ class Loops:
     def _warn_of_what_is_left_out(self, share: ShardedLoader) -> None:
         left_out = share.left_out
         if left_out is not None and left_out.share > _LEFT_OUT_IN_SILENCE:
-            self._warn(f"loader: {left_out}")
+            self._people.warn(f"loader: {left_out}")
 
     def _refuse_if_used_up(self, share: ShardedLoader) -> None:
         """Raise `UserError` for a second loop over an iterator, which gives its batches once."""
         if share.is_iterator:
             raise UserError(
-                "is an iterator that has no batches left; hand over what can be iterated in each epoch, such as a list"
-                " or a DataLoader, or make the iterator anew",
+                "is an iterator without batches left; pass something that can be iterated in each epoch, such"
+                " as a list or a DataLoader, or create the iterator again",
                 field="loader",
                 value=share.name,
             )
@@ -184,7 +178,7 @@ class Loops:
         """
         if any(loop is not self._unseen for loop in self._loops):
             raise UserError(
-                "is called in a loop over session.batches, which runs its trials by itself; leave the call out",
+                "is called in a loop over session.batches, which runs its own trials; remove the call",
                 field="session.trials",
             )
         if self._unseen is None:
@@ -196,7 +190,7 @@ class Loops:
     def _epoch_of(self, replay: Replay) -> Generator[Any]:
         """Yield each batch, and before it the trials that were asked for."""
         while True:
-            self._batch_wanted()
+            self._events.batch_wanted()
             yield from self._trials.run(replay, self._loops)
             try:
                 batch = replay.next()
@@ -217,7 +211,7 @@ class Loops:
         """Count the loops of whose batches a step was made that stays."""
         first = [loop for loop in self._loops if loop.num_since_step and not loop.is_counted]
         for loop in first:
-            loop.is_counted = True
+            loop.count()
         self._num_trained_in += bool(first)
         self._begun_since_step.clear()
 
@@ -257,7 +251,7 @@ class Loops:
             return 0
         return inf if loop.num_batches is None else loop.num_batches // loop.num_a_step
 
-    def agree_on_trials(self, group: Group, trials: TrialRunner, plans: list[Plan], iterations: int) -> bool:
+    def agree_on_trials(self, group: Group, trials: TrialRunner, plans: Sequence[Plan], iterations: int) -> bool:
         """Return whether trials begin with the next batch; every rank calls it together, and hears the same."""
         return self._trials.agree(group, self._loops, trials, plans, iterations)
 

@@ -61,6 +61,10 @@ class Replay:
         self.num_a_step = 1
         """Batches that its last step took."""
 
+    def count(self) -> None:
+        """Count the loop as one that has trained."""
+        self.is_counted = True
+
     def next(self) -> Any:
         """Return the next batch; raise StopIteration at the end of the epoch.
 

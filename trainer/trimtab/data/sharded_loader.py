@@ -156,7 +156,7 @@ class ShardedLoader:
             if self.copy.sampler.num_draws:
                 return iter(()) if first is _END else itertools.chain([first], batches)
             self._refuse_if_begun()
-            self.copy.ignores_sampler = True
+            self.copy.ignore_sampler()
             self._shard_by_turns()
         for each in self._told:
             self._numbers.tell(each, number)
@@ -170,8 +170,9 @@ class ShardedLoader:
         """Raise `UserError` if the loader has begun: turns need batches that are drawn anew, alike on all ranks."""
         if has_begun(self._loader):
             raise UserError(
-                "has begun to draw its batches before they could be shared among ranks; give it a DistributedSampler "
-                "of its rank, or write batches(loader, sharded=True) where each rank has a loader of its own data",
+                "started to draw batches before they could be split among ranks; give it a DistributedSampler"
+                " of its rank, or write batches(loader, sharded=True) if each rank has a loader of its own"
+                " data",
                 field="loader",
                 value=type(self._loader).__name__,
             )

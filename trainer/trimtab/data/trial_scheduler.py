@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from trimtab.data.owners import Control, LoopEvents, People, TrialRunner
 from trimtab.data.replay import Replay
 from trimtab.plan.plan import Plan
 from trimtab.process.messages import LOGGER
@@ -15,35 +16,13 @@ from trimtab.transport.object_collectives import gather_numbers
 _CAN_TRY, _TOO_FEW_BATCHES, _CANNOT_REPLAY = range(3)
 #: Steps after which a script that has asked for no batches is taken not to.
 _STEPS_WITHOUT_LOOP = 3
-_INSTEAD = "plans are chosen by what is measured and predicted"
-_NO_TRIALS = f"no trials, since batches come neither from session.batches nor by session.trials; {_INSTEAD}"
-_NO_TRIALS_OF_TURNS = f"no trials, since optimizers take turns, and a batch is of several steps; {_INSTEAD}"
+_INSTEAD = "plans are chosen from measurements and predictions alone"
+_NO_TRIALS = "trials are disabled: the loop uses neither session.batches() nor session.trials();"
+f" {_INSTEAD}"
+_NO_TRIALS_OF_TURNS = f"trials are disabled: optimizers alternate, so one batch serves several steps; {_INSTEAD}"
 _SEVERAL_LOOPS = (
-    "steps are made of batches of several loops over session.batches, as by zip(); loop over one loader of them all"
+    "a step uses batches of several loops over session.batches, as zip() gives them; loop over one loader of them all"
 )
-
-
-class Control(Protocol):
-    """The connection to the controller: `trimtab.session.announcements.ControlMessages`."""
-
-    @property
-    def can_run_trials(self) -> bool:
-        """True if the controller asks for trials where they can be run."""
-        ...
-
-
-class TrialRunner(Protocol):
-    """Runs trials in a loop: `trimtab.session.trials.TrialRunner`."""
-
-    def run(
-        self, replay: Replay, others: list[Replay], plans: list[Plan], iterations: int
-    ) -> Generator[Any, None, str | None]:
-        """Give batches of ``replay`` for ``iterations`` steps under each plan, while ``others`` are under way as well.
-
-        Returns:
-            Why no further trials can be run, on every rank the same; None where they can.
-        """
-        ...
 
 
 class TrialScheduler:
@@ -52,8 +31,8 @@ class TrialScheduler:
     def __init__(
         self,
         control: Control,
-        say: Callable[[str], None],
-        trials_ended: Callable[[bool], None],
+        people: People,
+        events: LoopEvents,
         *,
         alternating_optimizers: bool = False,
     ) -> None:
@@ -61,13 +40,13 @@ class TrialScheduler:
 
         Args:
             control: Knows whether trials are wanted.
-            say: Takes a line for people.
-            trials_ended: Called after trials, and told whether they had begun.
+            people: Takes lines for people.
+            events: Is told of the end of trials.
             alternating_optimizers: Whether a batch may be of several steps, so that there are no trials.
         """
-        self._control, self._say, self._trials_ended = control, say, trials_ended
+        self._control, self._people, self._events = control, people, events
         self._alternating_optimizers = alternating_optimizers
-        self._request: tuple[Replay, TrialRunner, list[Plan], int] | None = None
+        self._request: tuple[Replay, TrialRunner, Sequence[Plan], int] | None = None
         """Trials that all ranks have agreed on, and the loop whose batches they replay."""
         self._num_steps_unseen = 0
         """Steps without any loop."""
@@ -78,11 +57,11 @@ class TrialScheduler:
     def stepped(self, loops: Sequence[Replay], *, have_begun: bool) -> None:
         """Note a step that was made of the batches which these loops gave since the last; any have begun or not."""
         if self._alternating_optimizers and self._control.can_run_trials:
-            self._say(_NO_TRIALS_OF_TURNS)
+            self._people.say(_NO_TRIALS_OF_TURNS)
         elif not have_begun and self._control.can_run_trials:
             self._num_steps_unseen += 1
             if self._num_steps_unseen == _STEPS_WITHOUT_LOOP:
-                self._say(_NO_TRIALS)
+                self._people.say(_NO_TRIALS)
         self._mixes_loops |= sum(loop.num_since_step > 0 for loop in loops) > 1
 
     def num_steps_left(self, loops: Sequence[Replay]) -> int:
@@ -92,7 +71,7 @@ class TrialScheduler:
         return loops[-1].num_left // loops[-1].num_a_step
 
     def agree(
-        self, group: Group, loops: Sequence[Replay], trials: TrialRunner, plans: list[Plan], iterations: int
+        self, group: Group, loops: Sequence[Replay], trials: TrialRunner, plans: Sequence[Plan], iterations: int
     ) -> bool:
         """Return whether trials begin with the next batch; every rank calls it together, and hears the same.
 
@@ -120,14 +99,14 @@ class TrialScheduler:
             why_not = yield from trials.run(replay, [loop for loop in loops if loop is not replay], plans, iterations)
             if why_not is not None:
                 self._never_tries = True
-                self._say(f"no further trials: {why_not}; {_INSTEAD}")
-            self._trials_ended(True)
+                self._people.say(f"no further trials: {why_not}; {_INSTEAD}")
+            self._events.trials_ended(True)
 
     def loop_ended(self, replay: Replay) -> None:
         """Drop the trials that were asked for in a loop that ended before they began."""
         if self._request is not None and self._request[0] is replay:
             self._request = None
-            self._trials_ended(False)
+            self._events.trials_ended(False)
 
     def close(self) -> None:
         """Let no trial begin any more."""

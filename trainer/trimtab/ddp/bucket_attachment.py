@@ -13,12 +13,13 @@ from trimtab_api.errors import UserError
 from trimtab.ddp.bucket_session import BucketSession
 from trimtab.engine.exchange.proxy_parameters import ProxyParameters
 from trimtab.engine.optimizer.loss_scale import ReadScale
-from trimtab.engine.optimizer.manual import ManualOptimizer
+from trimtab.engine.optimizer.modes import ManualOptimizer
 from trimtab.launch.environment.launch_environment import LaunchEnvironment
 from trimtab.plan.names import DDP_HOOK_VARIABLE
-from trimtab.session.attach import begin
+from trimtab.session.attach import AttachRequest, begin
 from trimtab.session.checks import check_needs_no_closure
 from trimtab.session.ddp_wrapper import skips_unused, wrapper_of
+from trimtab.session.options import SessionOptions
 
 
 def attach_buckets(
@@ -45,8 +46,8 @@ def attach_buckets(
     theirs = {id(each) for each in parameters}
     model = ProxyParameters((name, each) for name, each in wrapper.module.named_parameters() if id(each) in theirs)
     optimizers = [ManualOptimizer(model.parameters(), known=optimizer)]
-    options: dict[str, Any] = {"scale": ReadScale(scaler), "alternating_optimizers": False}
-    session, _ = begin(BucketSession, model, optimizers, options, _by_ddp, **configuration)
+    options = SessionOptions(scale=ReadScale(scaler))
+    session, _ = begin(AttachRequest(BucketSession, model, optimizers, options, _by_ddp), **configuration)
     session.skips_unused = skips_unused(wrapper)
     return session
 

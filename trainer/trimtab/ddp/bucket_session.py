@@ -34,11 +34,12 @@ class BucketSession(Session):
         Raises:
             UserError: A parameter belongs to another model.
         """
-        if self._engine is None:
+        if not isinstance(self._engine, StepEngine):
             return
         for parameter, gradient in zip(parameters, gradients, strict=True):
-            assert isinstance(self._model, ProxyParameters)
-            proxy = self._model.of(parameter)
+            model = self._training.model
+            assert isinstance(model, ProxyParameters)
+            proxy = model.of(parameter)
             if proxy is None:
                 raise UserError(
                     "exchanges for one model, and got a gradient of another; give each its own trimtab.HookState, and"
@@ -56,7 +57,7 @@ class BucketSession(Session):
 
         Where any rank's are not finite, all are infinite on all ranks, for every rank's GradScaler to see.
         """
-        if self._engine is not None:
+        if isinstance(self._engine, StepEngine):
             self._engine.exchanger.passes.end()
             outcome = self._engine.exchanger.outcome
             assert outcome is not None, "the end of a pass has finished its exchange"
@@ -76,7 +77,7 @@ class BucketSession(Session):
         The mean has the same bits on every rank. So where each rank adds it to its residual, residuals together hold
         what entered. The mean carries the loss scale, and residuals do not.
         """
-        flat_buffers, scale = engine.flat_buffers, self._scale.get() or 1.0
+        flat_buffers, scale = engine.flat_buffers, engine.scale.get() or 1.0
         for index in engine.exchanger.participation.unused:
             start, stop = flat_buffers.offsets[index : index + 2]
             flat_buffers.next_residual[start:stop].add_(flat_buffers.grad[start:stop], alpha=1.0 / scale)
@@ -90,5 +91,5 @@ class BucketSession(Session):
     @cached_property
     def _indices(self) -> dict[int, int]:
         """Indices in the flat buffers, by the id of a proxy parameter."""
-        assert self._engine is not None
+        assert isinstance(self._engine, StepEngine)
         return {id(proxy): index for index, proxy in enumerate(self._engine.flat_buffers.parameters)}

@@ -18,18 +18,32 @@ from trimtab_api import catalogue
 
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.exchange.consensus import ExchangeSummary
-from trimtab.engine.local_sgd.model_buffers import persistent_buffers, put_back
+from trimtab.engine.local_sgd.buffer_sync import persistent_buffers, put_back
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan.plan import Plan
 
 State = dict[str, Any]
 
 
+def step_state(engine: StepEngine) -> State:
+    """Return what an engine carries from step to step under its plan, but for weights, optimizer and residuals."""
+    round_state = {} if engine.local is None else engine.local.state_dict()
+    return {**engine.exchanger.state_dict(), "under_way": round_state}
+
+
+def load_step_state(engine: StepEngine, state: State) -> None:
+    """Load what `step_state` returned, between steps and under the same plan."""
+    engine.exchanger.load_state_dict(state)
+    if engine.local is not None and state["under_way"]:
+        engine.local.load_state_dict(state["under_way"])
+        engine.exchanger.dispatcher.begin_round()
+
+
 @torch.no_grad()
 def carried(engine: StepEngine) -> State:
     """Return what a settled engine carries between two steps; tensors may be the engine's own."""
     flat_buffers, exchanger = engine.flat_buffers, engine.exchanger
-    held = engine.state_dict()
+    held = step_state(engine)
     held["summary"] = astuple(held["summary"])
     return {
         "tensors": flat_buffers.tensors,
@@ -51,7 +65,7 @@ def resume(engine: StepEngine, state: State) -> None:
     flat_buffers.residual.copy_(state["residual"])
     flat_buffers.load_set_aside(state["set_aside"])
     held["summary"] = ExchangeSummary(*held["summary"])
-    engine.load_state_dict(_to_device(held, flat_buffers.grad.device))
+    load_step_state(engine, _to_device(held, flat_buffers.grad.device))
     engine.exchanger.participation.load_state_dict(state["participation"])
     if engine.local is not None:
         engine.local.resume(state["round"]["anchor"], state["round"]["num_taken"])

@@ -18,7 +18,6 @@ from torch import Tensor
 from trimtab.engine.exchange.buckets import Bucket, Held
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
-from trimtab.engine.step_engine import StepEngine
 
 #: How far the exchange of a step has come.
 ExchangePhase = Literal["idle", "exchanging", "exchanged"]
@@ -53,15 +52,20 @@ class DebugState:
 
 
 @torch.no_grad()
-def debug_state(engine: StepEngine) -> DebugState:
-    """Return a snapshot without waiting: what is under way counts neither as waiting nor as arrived."""
-    flat_buffers, exchanger = engine.flat_buffers, engine.exchanger
+def debug_state(exchanger: Exchanger, anchor: Tensor | None) -> DebugState:
+    """Return a snapshot without waiting: what is under way counts neither as waiting nor as arrived.
+
+    Args:
+        exchanger: Holds everything but the anchor.
+        anchor: Weights with which the present round began (float32 [n]); None where gradients are exchanged.
+    """
+    flat_buffers = exchanger.flat_buffers
     return DebugState(
         residual=_by_name(flat_buffers, flat_buffers.residual),
         waiting=_held(flat_buffers, ((bucket, bucket.waiting) for bucket in exchanger.buckets)),
         arrived=_held(flat_buffers, ((bucket, bucket.arrived) for bucket in exchanger.buckets)),
         set_aside=_set_aside(flat_buffers),
-        anchor={} if engine.local is None else _by_name(flat_buffers, engine.local.anchor),
+        anchor={} if anchor is None else _by_name(flat_buffers, anchor),
         late=_late(flat_buffers, exchanger),
         phase=_phase(exchanger),
         num_sent=len(exchanger.pending_exchanges),

@@ -11,8 +11,8 @@ from trimtab_api.errors import UserError
 from trimtab.engine.deferred.forward_hooks import ForwardSyncHooks
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
-from trimtab.engine.optimizer.alternating import only_parameters_of
 from trimtab.engine.optimizer.loss_scale import LossScale
+from trimtab.engine.optimizer.modes import only_parameters_of
 from trimtab.engine.optimizer.partial_steps import PartialSteps
 from trimtab.engine.pending_step import PendingStep
 from trimtab.engine.profiling.profiler import StepProfiler
@@ -92,6 +92,6 @@ class AlternatingOptimizers(GradientSync):
     def synchronize(self) -> None:
         """Raise `UserError`: before an optimizer steps, nobody knows which gradients count."""
         raise UserError(
-            "exchanges nothing before an optimizer's step() says whose turn it is; leave the call out",
+            "is not used with alternating optimizers, whose step() exchanges gradients; remove the call",
             field="session.synchronize",
         )

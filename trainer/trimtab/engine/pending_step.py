@@ -15,19 +15,25 @@ from trimtab_api.errors import UserError
 
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.weight_fingerprint import WeightFingerprint
+from trimtab.engine.step_state import StepEvent, StepProgress, StepState
 
 
 class PendingStep:
     """The present step of one engine, from its first backward pass on."""
 
     def __init__(
-        self, exchanger: Exchanger, optimizers: Sequence[torch.optim.Optimizer], *, alternating_optimizers: bool
+        self,
+        exchanger: Exchanger,
+        optimizers: Sequence[torch.optim.Optimizer],
+        progress: StepProgress,
+        *,
+        alternating_optimizers: bool,
     ) -> None:
-        """``optimizers`` step the weights.
+        """``optimizers`` step the weights, and ``progress`` is the step's state.
 
         With ``alternating_optimizers`` an optimizer's step makes the exchange; backward passes without one add up.
         """
-        self._exchanger, self._optimizers = exchanger, optimizers
+        self._exchanger, self._optimizers, self._progress = exchanger, optimizers, progress
         self._alternating_optimizers = alternating_optimizers
         self._parameters = exchanger.flat_buffers.parameters
         self.num_discarded = 0
@@ -38,20 +44,24 @@ class PendingStep:
         """Versions of the weights, added up, when the last backward pass began."""
         self._weights: WeightFingerprint | None = None
         """The weights then; known only where the pass before it had been without a step."""
-        self._is_left = False
-        """True if, within a round, the script has asked for a batch after the last pass, and taken no step."""
-        self.settle()
 
-    def settle(self) -> None:
-        """End the pending step: it has been taken, or is not to be."""
-        self.has_begun = False
+    @property
+    def has_begun(self) -> bool:
         """True if a backward pass has begun, and no step has followed."""
-        self.is_pending = False
+        return self._progress.has_begun
+
+    @property
+    def is_pending(self) -> bool:
         """True if one of the step's backward passes was outside of `no_sync`."""
+        return self._progress.is_pending
+
+    def end(self) -> None:
+        """End the pending step: it has been taken, or is not to be."""
+        self._progress.on(StepEvent.END)
 
     def leave(self) -> None:
         """Note that, within a round, the script has asked for a batch after a pass, and taken no step."""
-        self._is_left = True
+        self._progress.on(StepEvent.BATCH)
 
     def pass_begins(self, index: int) -> None:
         """Note that a backward pass has begun with tensor ``index``'s gradient.
@@ -59,28 +69,29 @@ class PendingStep:
         Raises:
             UserError: Weights have changed without a step, or gradients of an exchange are still there.
         """
-        self.has_begun = True
+        was_left = self._progress.state is StepState.LEFT
+        self._progress.on(StepEvent.PASS)
         if self._alternating_optimizers or self._num_passes == self._exchanger.passes.num_ended:
             return  # in the latter case it is inside of another, as checkpointing has them
         self._num_passes = self._exchanger.passes.num_ended
         if self.is_pending:
             self.check_weights()
-        was_left, self._is_left = self._is_left, False
         if was_left and not self._is_cleared(index):
-            raise self._refusal(index, "was left in the backward pass before")
+            raise self._refusal(index, "is still that of the previous backward pass")
         if self._exchanger.outcome is not None:
             if not self._is_cleared(index):
-                raise self._refusal(index, "is the mean over ranks since the backward pass before")
+                raise self._refusal(index, "is still the mean over ranks of the previous backward pass")
             self.discard()
         self._versions = self._present_versions()
         self._weights = WeightFingerprint.of(self._parameters) if self.is_pending else None
-        self.is_pending = self.is_pending or not self._exchanger.passes.accumulates
+        if not self._exchanger.passes.accumulates:
+            self._progress.on(StepEvent.LAST_PASS)
 
     def _refusal(self, index: int, what: str) -> UserError:
         return UserError(
-            f"its gradient {what}, and no step came between. Where several passes belong to one step, wrap all but the"
-            " last in session.no_sync(); where the step is to be thrown away, clear the gradients or call"
-            " session.skip()",
+            f"its gradient {what}, and no step followed. If several passes belong to one step, wrap all"
+            " but the last in session.no_sync(). If the step is to be discarded, clear the gradients or"
+            " call session.skip()",
             field="backward",
             value=self._exchanger.flat_buffers.names[index],
         )
@@ -98,7 +109,7 @@ class PendingStep:
         """Drop a step that was thrown away, before another plan cuts the memory that its exchanges write to."""
         if self._exchanger.outcome is not None:
             self._exchanger.forget()
-        self.settle()
+        self.end()
 
     def check_weights(self) -> None:
         """Raise `UserError` if weights have changed since the last backward pass began, though no optimizer stepped.
@@ -112,9 +123,10 @@ class PendingStep:
         if is_same or self._exchanger.step_tag.trial:
             return
         raise UserError(
-            "weights have changed since the last backward pass, and no optimizer of this session has stepped. A new"
-            " optimizer: session.close(), and attach anew with it. Weights changed by hand: attach(model) alone, and"
-            " session.step() after each change. Weights moved for a pass and put back: session.skip() after that pass",
+            "weights changed after backward(), but no optimizer of this session stepped. If you created a"
+            " new optimizer, call session.close() and attach again. If you change weights yourself, use"
+            " attach(model) without an optimizer, and call session.step() after each change. If you moved"
+            " weights for one pass and put them back, call session.skip() after that pass",
             field="backward",
         )
 

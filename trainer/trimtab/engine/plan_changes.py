@@ -8,7 +8,7 @@ import torch
 
 from trimtab.engine.deferred.forward_hooks import ForwardSyncHooks
 from trimtab.engine.exchange.exchanger import Exchanger
-from trimtab.engine.exchange.mode import ExchangeMode
+from trimtab.engine.exchange.step_exchange import ExchangeMode
 from trimtab.engine.local_sgd.mode_switch import to_gradients, to_updates
 from trimtab.engine.local_sgd.sync import LocalSgdSync
 from trimtab.engine.optimizer.stepper import OptimizerStepper

@@ -7,12 +7,13 @@ local steps  backward ──▶ optimizer; after H of them: exchange of what the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
+from trimtab.engine.debug_state import DebugState, debug_state
 from trimtab.engine.deferred.forward_hooks import ForwardSyncHooks
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
@@ -22,32 +23,23 @@ from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.local_sgd.local_sgd import LocalSgd
 from trimtab.engine.local_sgd.second_moments import SecondMoments
 from trimtab.engine.local_sgd.sync import LocalSgdSync
+from trimtab.engine.messages import Messages
+from trimtab.engine.model_checks import check_backward_reached, check_parameters_are_known, learning_rate_of
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.engine.optimizer.manual import ManualOptimizer
+from trimtab.engine.optimizer.modes import ManualOptimizer
 from trimtab.engine.optimizer.partial_steps import PartialSteps
 from trimtab.engine.optimizer.stepper import OptimizerStepper
-from trimtab.engine.parameter_checks import check_backward_reached, check_parameters_are_known, learning_rate_of
 from trimtab.engine.pending_step import PendingStep
 from trimtab.engine.plan_changes import PlanChanges
 from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.engine.refused_plans import refuse_waiting_gradients
+from trimtab.engine.rounds import Rounds
 from trimtab.engine.sync_mode import SyncMode
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import Profile
 from trimtab.transport.base import CommunicationError, StepTag
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import broadcast_tensors
-
-
-class Messages(Protocol):
-    """Messages of a rank to all others, as far as a step has to do with them."""
-
-    @property
-    def has_message(self) -> Callable[[], bool]:
-        """Tells whether a message follows the step's exchange; called on the communication thread."""
-
-    def plan_ahead(self) -> Callable[[], Plan | None]:
-        """Begin to tell all ranks of rank 0's new plan within a round; the result waits for it."""
 
 
 class StepEngine:
@@ -104,7 +96,7 @@ class StepEngine:
         )
         """Carries out the plan's exchanges."""
         self._forward_hooks = ForwardSyncHooks(model, optimizers, stepper, self.exchanger, self._profiler)
-        self.pending_step = PendingStep(self.exchanger, optimizers, alternating_optimizers=alternates)
+        self.pending_step = PendingStep(self.exchanger, optimizers, stepper.progress, alternating_optimizers=alternates)
         self._gradient_sync = (AlternatingOptimizers if alternates else GradientSync)(
             model,
             self.exchanger,
@@ -123,6 +115,8 @@ class StepEngine:
             profiler=self._profiler,
         )
         self._moments = SecondMoments(optimizers, group.size, lambda: self.local is not None)
+        self.rounds = Rounds(model, self.exchanger, self._local_sync, self._forward_hooks)
+        """Rounds of local steps, to end them and to look at."""
         self.plans = PlanChanges(
             self.exchanger,
             self._local_sync,
@@ -174,15 +168,51 @@ class StepEngine:
 
     def on_step_end(self, outcome: Outcome) -> Outcome:
         """Return what became of the step, once the optimizer has stepped or its scaler has skipped the step."""
-        self.pending_step.settle()
+        self.pending_step.end()
         return self._mode.after_optimizer(outcome)
 
-    def discard(self) -> None:
-        """Throw away what backward passes have left since the last step; where gradients cross, on every rank."""
+    def skip(self) -> Outcome | None:
+        """Throw away what backward passes have left; return what became of a local step, which counts, else None."""
         self.settle()
         self._mode.discard()
-        self.pending_step.settle()
+        self.pending_step.end()
         self.flat_buffers.release_gradients()
+        return None if self.local is None else self._end_local_step()
+
+    def leave_step(self) -> Outcome | None:
+        """Count a backward pass that no step followed, within a round, as a local step.
+
+        The script asks for the next batch. Each rank judges by its own gradients there, and rounds must end together.
+
+        Returns:
+            What became of that step; None where there is none.
+        """
+        if self.local is None or not self.pending_step.is_pending:
+            return None
+        self.pending_step.check_weights()
+        outcome = self._end_local_step()
+        self.pending_step.leave()
+        return outcome
+
+    def _end_local_step(self) -> Outcome:
+        """Count a step that was thrown away; the script's gradients, if it has left any, stay as they are."""
+        parameters = self.flat_buffers.parameters
+        kept = [self.flat_buffers.kept(parameter.grad) for parameter in parameters]
+        outcome = self.on_step_end(Outcome.of_local_step(()))
+        for parameter, grad in zip(parameters, kept, strict=True):
+            parameter.grad = grad
+        return outcome
+
+    @property
+    def has_begun(self) -> bool:
+        """True if a backward pass has begun, and no step has followed."""
+        return self.pending_step.has_begun
+
+    @property
+    def is_discardable(self) -> bool:
+        """True if the step's exchange is over and finite, so that a scaler had no reason to leave the step out."""
+        outcome = self.exchanger.outcome
+        return self.local is None and outcome is not None and outcome.is_finite
 
     def synchronize(self) -> None:
         """Make every ``grad`` what the optimizer is to see, also where no backward pass has ended with it.
@@ -194,13 +224,23 @@ class StepEngine:
             self._before_gradients()
         self._mode.synchronize()
 
+    def at_anchor(self) -> contextlib.AbstractContextManager[None]:
+        """Have the weights, inside, be those with which the present round began."""
+        return self.rounds.at_anchor()
+
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
+        """Have backward passes inside only accumulate."""
+        return self.exchanger.passes.no_sync()
+
     def settle(self) -> None:
         """Have every parameter stepped whose gradient's mean was to arrive by the next forward pass."""
         self._forward_hooks.settle()
 
     def _before_backward_pass(self, index: int) -> None:
         self._stepper.check_all_have_stepped()
-        if (self._alternates or self.exchanger.is_manual) and not self.exchanger.dispatcher.sends_all:
+        if (
+            self._stepper.alternating_optimizers or self.exchanger.is_manual
+        ) and not self.exchanger.dispatcher.sends_all:
             refuse_waiting_gradients(self.plan)
         self._before_gradients()
         self.pending_step.pass_begins(index)
@@ -236,53 +276,14 @@ class StepEngine:
     def _mode(self) -> SyncMode:
         return self._gradient_sync if self.local is None else self._local_sync
 
-    @property
-    def _alternates(self) -> bool:
-        return self._stepper.alternating_optimizers
-
     def resume_at(self, step: int) -> None:
         """Go on under the present plan as if ``step`` steps of training had been taken."""
         self.plans.resume(self.plan, step)
         self.exchanger.count_from(step)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return all that is carried from step to step, but for weights, optimizer and residuals."""
-        return {**self.exchanger.state_dict(), "under_way": self.local.state_dict() if self.local else {}}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load what `state_dict` returned, between steps and under the same plan."""
-        self.exchanger.load_state_dict(state)
-        if self.local is not None and state["under_way"]:
-            self.local.load_state_dict(state["under_way"])
-            self.exchanger.dispatcher.begin_round()
-
-    # Rounds of local steps ----------------------------------------------------------------------------------------
-
-    def flush(self) -> None:
-        """Have all ranks at one anchor, with nothing under way beyond its round; all call it, between steps."""
-        self.settle()
-        if self.plan.overlaps_rounds:
-            self.end_round()
-
-    def end_round(self) -> Outcome | None:
-        """Exchange what local steps have done so far; None where there is nothing. Every rank calls it together."""
-        return self._local_sync.flush()
-
-    @contextlib.contextmanager
-    def at_anchor(self) -> Iterator[None]:
-        """Have the weights, inside, be those with which the present round began."""
-        self.settle()
-        with contextlib.nullcontext() if self.local is None else self.local.at_anchor():
-            yield
-
-    def align_weights(self) -> None:
-        """Take over rank 0's weights: unlike processors round unlike, and what that adds up to is taken back."""
-        self.flush()
-        broadcast_tensors(self.group, self.model.parameters())
-        if self.local is not None:
-            self.local.set_anchor()
-
-    # Profiles -----------------------------------------------------------------------------------------------------
+    def debug_state(self) -> DebugState:
+        """Return what the exchange holds, for people and tests; it waits for nothing."""
+        return debug_state(self.exchanger, None if self.local is None else self.local.anchor)
 
     def profile(self, step: int, outcome: Outcome, loss: float | None) -> Profile | None:
         """Count ``step`` as one of training; return what the last few took, where it ends their profile."""

@@ -12,10 +12,11 @@ from trimtab_api.errors import UserError
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.stepper import OptimizerStepper
+from trimtab.engine.single_process import SingleProcessEngine
 from trimtab.engine.step_engine import StepEngine
 
-#: (what came of the exchange, None where there is none; the loss, where it was given; the loss scale of the step).
-Stepped = Callable[[Outcome | None, Tensor | float | None, float | None], None]
+#: (what came of the exchange; the loss, where it was given; the loss scale of the step).
+Stepped = Callable[[Outcome, Tensor | float | None, float | None], None]
 
 
 class StepLifecycle:
@@ -25,7 +26,7 @@ class StepLifecycle:
         self,
         optimizers: Sequence[torch.optim.Optimizer],
         scale: LossScale,
-        engine: Callable[[], StepEngine | None],
+        make_engine: Callable[[OptimizerStepper], StepEngine | SingleProcessEngine],
         stepped: Stepped,
         *,
         alternating_optimizers: bool = False,
@@ -35,13 +36,13 @@ class StepLifecycle:
         Args:
             optimizers: What the script trains by.
             scale: A GradScaler's, or none.
-            engine: Returns the engine; None where nothing is exchanged.
+            make_engine: Makes the engine, which steps the optimizers by what it is given.
             stepped: Is told of each step.
             alternating_optimizers: Each step is one optimizer's, whose gradients alone are exchanged in it.
         """
         self._alternating_optimizers = alternating_optimizers
         self._optimizers, self._scale = optimizers, scale
-        self._engine, self._stepped = engine, stepped
+        self._stepped = stepped
         self.stepper = OptimizerStepper(
             optimizers,
             scale,
@@ -50,10 +51,12 @@ class StepLifecycle:
             self._on_step_skipped,
             alternating_optimizers=alternating_optimizers,
         )
+        self.engine = make_engine(self.stepper)
+        """Carries out the steps."""
         self._by: Literal["session.step", "optimizer.step"] | None = None
         """The function that takes this script's steps; None before the first."""
-        self._own: tuple[float | None, Outcome | None] = None, None
-        """Loss scale and outcome of the step that the script is taking."""
+        self._own: tuple[Outcome, float | None] | None = None
+        """Outcome and loss scale of the step that the script is taking."""
 
     def close(self) -> None:
         """Let go of the optimizers and their scaler."""
@@ -66,60 +69,32 @@ class StepLifecycle:
             UserError: The script takes its steps by itself, or optimizers alternate.
         """
         if self._alternating_optimizers:
-            raise UserError("which optimizer's turn it is, its own step() says; call that", field="session.step")
+            raise UserError(
+                "is not used with alternating optimizers; call the step() of the optimizer", field="session.step"
+            )
         self._is_by("session.step")
-        scale, engine = self._scale.get(), self._engine()
-        if engine is not None:
-            self._stepped(engine.step(), loss, scale)
-            return
-        self.stepper.step()
-        for each in self._optimizers:
-            each.zero_grad(set_to_none=True)
-        self._stepped(None, loss, scale)
+        scale = self._scale.get()
+        self._stepped(self.engine.step(), loss, scale)
 
     def skip(self) -> None:
         """Throw away what backward passes have left since the last step."""
-        engine = self._engine()
-        if engine is None:
-            for each in self._optimizers:
-                each.zero_grad(set_to_none=True)
-            return
-        engine.discard()
-        if engine.local is not None:
-            self._stepped(self._end_local_step(engine), None, None)
-
-    def on_next_batch(self) -> None:
-        """Count a backward pass that no step followed, within a round, as a local step: the next batch is asked for.
-
-        Each rank judges by its own gradients there, and rounds must end together.
-        """
-        engine = self._engine()
-        if engine is not None and engine.local is not None and engine.pending_step.is_pending:
-            engine.pending_step.check_weights()
-            outcome = self._end_local_step(engine)
-            engine.pending_step.leave()
+        if (outcome := self.engine.skip()) is not None:
             self._stepped(outcome, None, None)
 
-    def _end_local_step(self, engine: StepEngine) -> Outcome:
-        """Count a step that was thrown away; the script's gradients, if it has left any, stay as they are."""
-        parameters = engine.flat_buffers.parameters
-        kept = [engine.flat_buffers.kept(parameter.grad) for parameter in parameters]
-        outcome = engine.on_step_end(Outcome.of_local_step(()))
-        for parameter, grad in zip(parameters, kept, strict=True):
-            parameter.grad = grad
-        return outcome
+    def on_next_batch(self) -> None:
+        """Count a backward pass that no step followed, within a round, as a local step: the next batch is asked for."""
+        if (outcome := self.engine.leave_step()) is not None:
+            self._stepped(outcome, None, None)
 
     def _before_own(self, optimizer: torch.optim.Optimizer) -> None:
         self._is_by("optimizer.step")
-        engine = self._engine()
-        self._own = self._scale.get(), None if engine is None else engine.finalize_gradients(optimizer)
+        scale = self._scale.get()
+        self._own = self.engine.finalize_gradients(optimizer), scale
 
     def _after_own(self) -> None:
-        (scale, outcome), self._own = self._own, (None, None)
-        engine = self._engine()
-        if engine is not None and outcome is not None:
-            outcome = engine.on_step_end(outcome)
-        self._stepped(outcome, None, scale)
+        assert self._own is not None, "each of the script's steps begins before it ends"
+        (outcome, scale), self._own = self._own, None
+        self._stepped(self.engine.on_step_end(outcome), None, scale)
 
     def _on_step_skipped(self) -> None:
         """End or discard the step: the scaler is about to update its scale, and no optimizer has stepped.
@@ -127,11 +102,9 @@ class StepLifecycle:
         Where gradients are infinite the scaler has left the step out, which ends so. Where they are not, the script has
         not asked for it: it throws the step away.
         """
-        engine = self._engine()
-        if engine is None or not engine.pending_step.has_begun:
+        if not self.engine.has_begun:
             return
-        outcome = engine.exchanger.outcome
-        if engine.local is None and outcome is not None and outcome.is_finite:
+        if self.engine.is_discardable:
             self.skip()
         else:
             self._before_own(self._optimizers[0])
@@ -141,7 +114,7 @@ class StepLifecycle:
         self._by = self._by or by
         if self._by != by:
             raise UserError(
-                f"this script's steps are taken by {self._by}(); call session.step(loss) in place of optimizer.step()"
-                " and scaler.step(optimizer), or leave it out: the optimizer's step is the session's",
+                f"this script takes its steps by {self._by}(); use one way only: session.step(loss) without"
+                " optimizer.step() and scaler.step(optimizer), or those without session.step",
                 field=by,
             )

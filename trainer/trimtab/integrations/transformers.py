@@ -48,9 +48,7 @@ class TrimtabCallback(TrainerCallback):
         if session.all_reduce(float((checkpoint / _FOLDER).is_dir()), "max"):
             session.load_exchange(checkpoint / _FOLDER)
         elif session.is_main:
-            print(
-                f"trimtab: {checkpoint} holds no folder {_FOLDER}: what compression held back begins anew", flush=True
-            )
+            print(f"trimtab: {checkpoint} has no folder {_FOLDER}; residuals start at zero", flush=True)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         """Save beside the checkpoint that the Trainer has written, on every rank after the same step."""

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab.control.client import ControlClient, plan_of, trials_of
+from trimtab.control.client import ControlClient
+from trimtab.control.messages import AdoptPlan, Message, message_of
 from trimtab.control.types import NetworkView, StepReport, TrialReport
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import Profile
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import broadcast_json, tell_json
-
-
-def _read(text: bytes) -> dict[str, Any] | None:
-    """Return a message, or None; raise an error, such as KeyError, for a message that ranks could not follow."""
-    message: dict[str, Any] | None = json.loads(text)
-    if message is not None:
-        plan_of(message) if "adopt" in message else trials_of(message)
-    return message
 
 
 class ControlMessages:
@@ -49,11 +41,11 @@ class ControlMessages:
         """True if this rank has a message for all; the one thing here that the communication thread asks."""
         return self._client is not None and self._client.has_message
 
-    def receive(self) -> dict[str, Any] | None:
+    def receive(self) -> Message | None:
         """Return rank 0's message on every rank, or None; all call it together."""
         assert self._group is not None
         message = self._client.poll() if self._client else None
-        received = broadcast_json(self._group, message, _read)
+        received = broadcast_json(self._group, None if message is None else message.to_json(), message_of)
         if self._client:
             self._client.sent()
         return received
@@ -68,12 +60,16 @@ class ControlMessages:
         """
         assert self._group is not None
         message = self._client.poll() if self._client else None
-        if message is not None and ("adopt" not in message or not plan_of(message).ends_rounds):
-            message = None
-        told = tell_json(self._group, message, _read)
-        if self._client and message is not None:
+        is_of_round = isinstance(message, AdoptPlan) and message.plan.ends_rounds
+        told = tell_json(self._group, message.to_json() if is_of_round else None, message_of)
+        if self._client and is_of_round:
             self._client.sent()
-        return lambda: None if (received := told()) is None else plan_of(received)
+
+        def plan() -> Plan | None:
+            received = told()
+            return received.plan if isinstance(received, AdoptPlan) else None
+
+        return plan
 
     def step(self, before: StepReport | None, steps_left_in_epoch: int, *, ends_round: bool) -> None:
         """Tell the controller that a training step has ended.

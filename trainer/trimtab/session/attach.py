@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import torch
 import torch.distributed as dist
@@ -21,7 +21,7 @@ from trimtab.control.settings import controller_settings, fit_to_script
 from trimtab.control.types import ModelFacts
 from trimtab.engine.exchange.proxy_parameters import ProxyParameters
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.engine.optimizer.manual import ManualOptimizer
+from trimtab.engine.optimizer.modes import ManualOptimizer
 from trimtab.engine.optimizer.stepper import as_list
 from trimtab.engine.refused_plans import refuse_for_steps, refuse_in_hooks
 from trimtab.launch.environment.launch_environment import LaunchEnvironment
@@ -48,7 +48,8 @@ from trimtab.session.checks import (
 )
 from trimtab.session.ddp_wrapper import silence, unwrapped
 from trimtab.session.optimizer_family import family_of
-from trimtab.session.session import SchedulerInterval, Session
+from trimtab.session.options import SchedulerInterval, SessionOptions
+from trimtab.session.session import Session
 
 
 @renamed_arguments(turns="alternating_optimizers", also="extra_state")
@@ -98,30 +99,53 @@ def attach(
     check_arguments(model, optimizers, scheduler, scheduler_interval, scaler, extra_state)
     if alternating_optimizers:
         check_turns(optimizers, scaler)
-    options: dict[str, Any] = {
-        "scheduler": scheduler,
-        "scheduler_interval": scheduler_interval,
-        "scale": LossScale(scaler),
-        "extra_state": extra_state,
-        "alternating_optimizers": alternating_optimizers,
-    }
-
-    def by_ddp(environment: LaunchEnvironment, hook: str) -> Session:
-        return ddp_baseline.session_of(environment, wrapper, optimizers, hook, options)
-
-    configuration: dict[str, Any] = {"job": job, "plan": plan, "run_directory": run_directory}
-    session, joined = begin(Session, model, optimizers, options, by_ddp, **configuration)
+    options = SessionOptions(scheduler, scheduler_interval, LossScale(scaler), extra_state, alternating_optimizers)
+    request = AttachRequest(
+        Session,
+        model,
+        optimizers,
+        options,
+        by_ddp=lambda environment, hook: ddp_baseline.session_of(environment, wrapper, optimizers, hook, options),
+    )
+    session, joined = begin(request, job=job, plan=plan, run_directory=run_directory)
     if joined is not None:
         session.when_closed.callback(silence(wrapper, session.no_sync))
     return session
 
 
+@dataclass(frozen=True)
+class AttachRequest(Generic[SessionT]):
+    """What is to be attached, and by which kind of session."""
+
+    kind: type[SessionT]
+    model: nn.Module
+    optimizers: Sequence[torch.optim.Optimizer]
+    options: SessionOptions
+    by_ddp: Callable[[LaunchEnvironment, str], SessionT]
+    """Makes the session where DDP is to exchange, by a hook of that name."""
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """True if the model is on a GPU."""
+        return next(self.model.parameters()).is_cuda
+
+    def check_several_ranks(self, local_rank: int | None) -> None:
+        """Raise `UserError` for what several ranks cannot train."""
+        if local_rank is not None:
+            check_devices([parameter.device for parameter in self.model.parameters()], local_rank)
+        check_model_of_many_ranks(self.model)
+        for optimizer in self.optimizers:
+            check_optimizer_of_many_ranks(optimizer)
+        refuse_second_session()
+
+    def alone(self, recorder: Recorder, seed: int = 0) -> SessionT:
+        """Return the session of a process that trains alone."""
+        options = replace(self.options, seed=seed)
+        return self.kind(self.model, self.optimizers, group=None, plan=dense_plan(), recorder=recorder, options=options)
+
+
 def begin(
-    kind: type[SessionT],
-    model: nn.Module,
-    optimizers: Sequence[torch.optim.Optimizer],
-    options: dict[str, Any],
-    by_ddp: Callable[[LaunchEnvironment, str], SessionT],
+    request: AttachRequest[SessionT],
     *,
     job: str | Path | None = None,
     plan: str | None = None,
@@ -130,11 +154,7 @@ def begin(
     """Join the job that this process was started for, and make its session.
 
     Args:
-        kind: The session's class.
-        model: The model.
-        optimizers: What the session steps.
-        options: Further arguments of the session's class.
-        by_ddp: Makes the session where DDP is to exchange, by a hook of that name.
+        request: What is to be attached.
         job: As for `attach`.
         plan: As for `attach`.
         run_directory: As for `attach`.
@@ -145,43 +165,38 @@ def begin(
     environment = LaunchEnvironment.read(os.environ)
     configuration = Configuration.of(job, plan, run_directory, os.environ)
     if environment is None:
-        return _begin(kind, model, optimizers, options, by_ddp, None, configuration)
+        return _begin_by_another_launcher(request, configuration)
     if environment.rank == 0:
         _say_what_does_not_count(job=job, plan=plan, run_directory=run_directory)
     finished = mark_unfinished(environment)
-    session, joined = _begin(kind, model, optimizers, options, by_ddp, environment, configuration)
+    session, joined = _begin_by_our_launcher(request, environment)
     session.when_closed.callback(finished)
     session.on_first_step(mark_first_step(environment))
     return session, joined
 
 
-def _begin(
-    kind: type[SessionT],
-    model: nn.Module,
-    optimizers: Sequence[torch.optim.Optimizer],
-    options: dict[str, Any],
-    by_ddp: Callable[[LaunchEnvironment, str], SessionT],
-    environment: LaunchEnvironment | None,
-    configuration: Configuration,
+def _begin_by_another_launcher(
+    request: AttachRequest[SessionT], configuration: Configuration
 ) -> tuple[SessionT, JobConnection | None]:
-    if environment is None:
-        ranks = _ranks_of_another_launcher()
-        if ranks is None:
-            configuration.check()
-            return kind(model, optimizers, group=None, plan=dense_plan(), recorder=Recorder(None), **options), None
-        _check_several_ranks(model, optimizers, ranks.local_rank)
-        joined = foreign.join(ranks, configuration, on_gpu=_is_on_gpu(model))
-    elif environment.num_ranks == 1:
-        recorder = Recorder(environment.run_directory)
-        options["seed"] = environment.seed
-        return kind(model, optimizers, group=None, plan=dense_plan(), recorder=recorder, **options), None
-    elif hook := os.environ.get(DDP_HOOK_VARIABLE):
-        _check_several_ranks(model, optimizers, environment.local_rank)
-        return only_session(by_ddp(environment, hook)), None
-    else:
-        _check_several_ranks(model, optimizers, environment.local_rank)
-        joined = native.join(environment, on_gpu=_is_on_gpu(model))
-    return only_session(_session_of(kind, joined, model, optimizers, options)), joined
+    ranks = _ranks_of_another_launcher()
+    if ranks is None:
+        configuration.check()
+        return request.alone(Recorder(None)), None
+    request.check_several_ranks(ranks.local_rank)
+    joined = foreign.join(ranks, configuration, on_gpu=request.is_on_gpu)
+    return only_session(_session_of(request, joined)), joined
+
+
+def _begin_by_our_launcher(
+    request: AttachRequest[SessionT], environment: LaunchEnvironment
+) -> tuple[SessionT, JobConnection | None]:
+    if environment.num_ranks == 1:
+        return request.alone(Recorder(environment.run_directory), environment.seed), None
+    request.check_several_ranks(environment.local_rank)
+    if hook := os.environ.get(DDP_HOOK_VARIABLE):
+        return only_session(request.by_ddp(environment, hook)), None
+    joined = native.join(environment, on_gpu=request.is_on_gpu)
+    return only_session(_session_of(request, joined)), joined
 
 
 def _say_what_does_not_count(**arguments: str | Path | None) -> None:
@@ -207,28 +222,11 @@ def _ranks_of_another_launcher() -> Ranks | None:
     return Ranks("a process group", dist.get_rank(), dist.get_world_size(), local)
 
 
-def _check_several_ranks(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], local_rank: int | None) -> None:
-    if local_rank is not None:
-        check_devices([parameter.device for parameter in model.parameters()], local_rank)
-    check_model_of_many_ranks(model)
-    for each in optimizers:
-        check_optimizer_of_many_ranks(each)
-    refuse_second_session()
-
-
-def _is_on_gpu(model: nn.Module) -> bool:
-    return next(model.parameters()).is_cuda
-
-
-def _session_of(
-    kind: type[SessionT],
-    joined: JobConnection,
-    model: nn.Module,
-    optimizers: Sequence[torch.optim.Optimizer],
-    options: dict[str, Any],
-) -> SessionT:
+def _session_of(request: AttachRequest[SessionT], joined: JobConnection) -> SessionT:
     """Make the session of one rank; rank 0's has the controller."""
     group, recorder, seed = joined.group, joined.recorder, joined.job.spec.seed
+    model, optimizers = request.model, request.optimizers
+    alternating_optimizers = request.options.alternating_optimizers
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
     known = [(each.known or each) if isinstance(each, ManualOptimizer) else each for each in optimizers]
     facts = ModelFacts(
@@ -237,11 +235,11 @@ def _session_of(
         group.size,
         optimizer=family_of(*known),
         link_slowness=joined.link_slowness,
-        shares_interface=group.open_extra_links is not None,
+        shares_interface=group.can_open_extra_links,
         ranks_on_each=joined.job.spec.processes_per_worker,
     )
     asked = controller_settings(joined.job, facts.optimizer)
-    alternating_optimizers, is_hook = options["alternating_optimizers"], isinstance(model, ProxyParameters)
+    is_hook = isinstance(model, ProxyParameters)
     by_hand = any(isinstance(each, ManualOptimizer) for each in optimizers)
     settings = fit_to_script(
         asked,
@@ -269,15 +267,14 @@ def _session_of(
             warn=for_rank(group.rank).info,
         )
         control_client.start(recorder.starting)
-    session = kind(
+    session = request.kind(
         model,
         optimizers,
         group=group,
         plan=plan,
         recorder=recorder,
+        options=replace(request.options, seed=seed),
         control_client=control_client,
-        seed=seed,
-        **options,
     )
     session.when_closed.callback(joined.leave)
     return session

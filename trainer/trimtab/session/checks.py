@@ -56,8 +56,8 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, known: Collection[int]) -
     for group in optimizer.param_groups:
         if any(id(parameter) not in known for parameter in group["params"]):
             raise UserError(
-                "steps parameters that the model does not have; attach the model that it was made for, or one"
-                " nn.ModuleList of all that it steps, bare parameters in a nn.ParameterList",
+                "steps parameters that are not in the model; attach the model that the optimizer was created"
+                " for, or one nn.ModuleList of all that it steps, with single parameters in a nn.ParameterList",
                 field="optimizer",
             )
     check_needs_no_closure(optimizer)
@@ -90,10 +90,13 @@ def _check_model(model: nn.Module) -> None:
 def check_turns(optimizers: Sequence[torch.optim.Optimizer], scaler: GradScaler | None) -> None:
     """Raise `UserError` unless each step can be of one optimizer, and of parameters that no other steps."""
     if scaler is not None and scaler.is_enabled():
-        raise UserError("one scale cannot follow optimizers that take turns; use autocast in bfloat16", field="scaler")
+        raise UserError(
+            "does not support alternating optimizers, which one loss scale cannot serve; use autocast in bfloat16",
+            field="scaler",
+        )
     owned = [id(p) for each in optimizers for group in each.param_groups for p in group["params"]]
     if len(set(owned)) < len(owned):
-        raise UserError("take turns, so each needs parameters of its own", field="optimizer")
+        raise UserError("alternating optimizers must not share parameters; give each its own", field="optimizer")
 
 
 def check_model_of_many_ranks(model: nn.Module) -> None:
@@ -108,8 +111,8 @@ def check_model_of_many_ranks(model: nn.Module) -> None:
             )
         if each.is_meta:
             raise UserError(
-                "is on the device meta and holds no numbers, which rank 0's are sent for; call model.to_empty(...) and"
-                " initialize it, or load its weights, before attach",
+                "is on the meta device and has no values; call model.to_empty(...) and initialize it, or load"
+                " its weights, before attach",
                 field=f"model parameter {name}",
             )
     if not any(parameter.requires_grad for parameter in model.parameters()):
@@ -163,8 +166,9 @@ def refuse_second_session() -> None:
     before = _only_session() if _only_session is not None else None
     if before is not None and not before.is_closed:
         raise UserError(
-            "this process has a session already, and ranks keep in step by one; attach one nn.ModuleList of all models"
-            " and all their optimizers (alternating_optimizers=True where they step by turns), or close() the first",
+            "this process already has an open session, and one process supports one; attach one"
+            " nn.ModuleList of all models and all their optimizers (alternating_optimizers=True if they"
+            " step one after the other), or close() the first",
             field="attach",
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -25,6 +26,7 @@ from trimtab.launch.environment.launch_environment import LaunchEnvironment
 from trimtab.plan.names import DDP_HOOK_VARIABLE, DDP_HOOKS
 from trimtab.plan.plan import dense_plan
 from trimtab.run_files.recorder import Recorder
+from trimtab.session.options import SessionOptions
 from trimtab.session.rank_ops import RankOps
 from trimtab.session.script_numbers import as_handed_over, to_reduce
 from trimtab.session.session import Session
@@ -75,7 +77,7 @@ def session_of(
     model: nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
     hook: str,
-    options: dict[str, Any],
+    options: SessionOptions,
 ) -> DdpSession:
     """Meet all ranks in torch's process group, if the script has not, and train by DDP.
 
@@ -84,8 +86,8 @@ def session_of(
     """
     if hook not in DDP_HOOKS.values():
         raise UserError(f"is {' or '.join(DDP_HOOKS.values())}", field=DDP_HOOK_VARIABLE, value=hook)
-    if options["alternating_optimizers"]:
-        raise UserError("cannot train optimizers that take turns; compare other plans", field=DDP_HOOK_VARIABLE)
+    if options.alternating_optimizers:
+        raise UserError("does not support alternating optimizers; compare other plans", field=DDP_HOOK_VARIABLE)
     is_ours = not dist.is_initialized()
     if is_ours:
         where = environment.master_address, environment.master_port, environment.rank, environment.num_ranks
@@ -93,7 +95,7 @@ def session_of(
         backend = "nccl" if next(model.parameters()).is_cuda else "gloo"
         process_group.form(backend, *where, timeout, secret=secret_of(environment, os.environ))
     recorder = Recorder(environment.run_directory if environment.rank == 0 else None)
-    session = DdpSession(model, optimizers, hook, recorder, environment.seed, options)
+    session = DdpSession(model, optimizers, hook, recorder, replace(options, seed=environment.seed))
     if is_ours:
         session.when_closed.callback(_leave_together)
     return session
@@ -150,8 +152,7 @@ class DdpSession(Session):
         optimizers: Sequence[torch.optim.Optimizer],
         hook: str,
         recorder: Recorder,
-        seed: int,
-        options: dict[str, Any],
+        options: SessionOptions,
     ) -> None:
         if isinstance(model, DistributedDataParallel):
             wrapped, inner = model, model.module
@@ -161,8 +162,9 @@ class DdpSession(Session):
         self._wrapped = wrapped
         self._name = next(name for name, each in DDP_HOOKS.items() if each == hook)
         dist.barrier()
-        training: dict[str, Any] = {"plan": dense_plan(), "recorder": recorder, "seed": seed, **options}
-        super().__init__(inner, optimizers, group=None, ranks=DdpRanks(), **training)
+        super().__init__(
+            inner, optimizers, group=None, plan=dense_plan(), recorder=recorder, options=options, ranks=DdpRanks()
+        )
         if wrapped is not model:
             self.when_closed.callback(_route(inner, wrapped))
 
@@ -172,11 +174,11 @@ class DdpSession(Session):
 
     def _has_handed_over(self) -> None:
         """Count time as exposed from now on: DDP has the last gradients, and the thread waits for its exchange."""
-        self._phases.enter("exposed")
+        self._training.phases.enter("exposed")
 
-    def _metric_without_exchange(self, loss: float | None, phases: dict[Phase, float]) -> dict[str, Any]:
+    def _metric_alone(self, loss: float | None, phases: dict[Phase, float]) -> dict[str, Any]:
         computing = sum(phases.values()) - phases["exposed"]
-        return {**super()._metric_without_exchange(loss, phases), "compute_seconds": computing, "plan": self._name}
+        return {**super()._metric_alone(loss, phases), "compute_seconds": computing, "plan": self._name}
 
 
 def _route(model: nn.Module, wrapped: DistributedDataParallel) -> Any:

@@ -45,7 +45,7 @@ class ExchangeCheckpoint:
         if self._engine.exchanger.is_mid_step or self._engine.pending_step.has_begun:
             raise UserError("comes between two steps; call it after session.step", field="session.save_exchange")
         engine, group, path = self._engine, self._engine.group, Path(folder)
-        engine.flush()
+        engine.rounds.flush()
         state = {
             "format": _FORMAT,
             "hosts": [list(host) for host in group.hosts],
@@ -69,7 +69,7 @@ class ExchangeCheckpoint:
         engine, group, path = self._engine, self._engine.group, Path(folder)
         whole = _whole_steps(group, path)
         if not whole:
-            raise UserError("holds no step of which every rank's file is there", field="folder", value=str(folder))
+            raise UserError("has no step with the files of all ranks", field="folder", value=str(folder))
         engine.settle()
         fitting = [each for each in whole if own_step in (0, each[0])]
         if engine.exchanger.is_mid_step or engine.pending_step.has_begun or not fitting:

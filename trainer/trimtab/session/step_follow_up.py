@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 from torch import Tensor
 
-from trimtab.control.client import plan_of, trials_of
+from trimtab.control.messages import AdoptPlan, Message
 from trimtab.data.loops import Loops
 from trimtab.engine.exchange.outcome import Outcome
-from trimtab.engine.local_sgd.state_watch import StateWatch
+from trimtab.engine.local_sgd.optimizer_state_sync import StateWatch
 from trimtab.engine.phase_timer import PhaseTimer
 from trimtab.engine.step_engine import StepEngine
 from trimtab.run_files.recorder import Recorder
@@ -28,9 +27,10 @@ _NAMES: Read[list[str]] = json_of(list[str])
 _LEFT_OUT: Read[LeftOut] = json_of(LeftOut)
 #: Line that is printed once, when the first plan of local steps comes into force.
 _OF_LOCAL_STEPS = (
-    "local steps: ranks' weights differ until each round ends. Evaluate and save after a loop over session.batches,"
-    " after session.end_round() or within session.anchor(), and decide by session.all_reduce, as early stopping does;"
-    " communication.localSteps: {max: 0} forbids local steps"
+    "local steps: weights differ between ranks until a round ends. Evaluate and save after a loop"
+    " over session.batches, after session.end_round() or inside session.anchor(). Make decisions,"
+    " such as early stopping, with session.all_reduce. To forbid local steps, set"
+    " communication.localSteps: {max: 0}"
 )
 
 
@@ -88,9 +88,10 @@ class StepFollowUp:
             names = gather_json(self._group, names[own], _NAMES)
         if outcome.consensus is not None and outcome.consensus.weights == "rounding":
             self._ranks.say(
-                "weights differ by rounding, as on unlike processors: rank 0's are sent to all now and then"
+                "weights differ by rounding errors, as on different processors; rank 0 sends its weights to"
+                " all now and then"
             )
-            self._engine.align_weights()
+            self._engine.rounds.align_weights()
         return culprits(names)
 
     def after_step(self, outcome: Outcome, loss: Tensor | float | None, scale: float | None, dropped_by: str) -> None:
@@ -129,7 +130,7 @@ class StepFollowUp:
 
     def end_round(self) -> None:
         """Exchange what local steps have done so far, and record it; every rank calls it together."""
-        if (outcome := self._engine.end_round()) is not None:
+        if (outcome := self._engine.rounds.end()) is not None:
             self.after_exchange(outcome)
             self._recorder.metric(round_end_of(outcome, self._engine.plan, self._steps.num, self._phases.lap()))
             before = self._rounds.end_early(outcome.consensus)
@@ -152,12 +153,12 @@ class StepFollowUp:
             by = culprits([list(each.names) for each in told])
             self._recorder.metric({"event": "left out", "step": self._steps.num - 1, "steps": num, "by": by})
 
-    def _follow(self, message: dict[str, Any]) -> None:
-        if "adopt" in message:
-            self._engine.plans.adopt(plan_of(message), self._steps.num)
+    def _follow(self, message: Message) -> None:
+        if isinstance(message, AdoptPlan):
+            self._engine.plans.adopt(message.plan, self._steps.num)
             self._tell_of_local_steps()
             self._rounds.restart()
-        elif self._loops.agree_on_trials(self._engine.group, self._trials, *trials_of(message)):
+        elif self._loops.agree_on_trials(self._engine.group, self._trials, message.plans, message.iterations):
             if warning := self._scheduler_warning():
                 self._ranks.say(warning)
         else:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
@@ -22,13 +22,14 @@ from trimtab_api.errors import UserError
 from trimtab.checkpoint.snapshot import Snapshot
 from trimtab.control.types import StepReport, TrialReport
 from trimtab.data.replay import Replay
+from trimtab.engine.checkpoint import load_step_state, step_state
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan.plan import Plan
 
 #: Passes thrown away in a row, for each step that a trial wants, after which its loop is taken to step no more.
 _PASSES_IN_VAIN = 10
-_STEPS_NO_MORE = "the loop throws away every step of a trial"
+_STEPS_NO_MORE = "the loop discards every step of a trial"
 
 
 class _Trial:
@@ -82,7 +83,7 @@ class TrialRunner:
         return self._trial is not None and self._trial.suspended is not None
 
     def run(
-        self, replay: Replay, others: list[Replay], plans: list[Plan], iterations: int
+        self, replay: Replay, others: list[Replay], plans: Sequence[Plan], iterations: int
     ) -> Generator[Any, None, str | None]:
         """Let the loop of ``replay`` train under each candidate, while ``others`` are under way as well.
 
@@ -179,11 +180,11 @@ class TrialRunner:
 
     def _begin(self, plan: Plan, replay: Replay, others: list[Replay], before: Snapshot) -> _Trial:
         engine = self._engine
-        in_force, step, carried = engine.plan, engine.step_tag.step, copy.deepcopy(engine.state_dict())
+        in_force, step, carried = engine.plan, engine.step_tag.step, copy.deepcopy(step_state(engine))
 
         def undo() -> None:
             engine.plans.resume(in_force, step)
-            engine.load_state_dict(carried)
+            load_step_state(engine, carried)
 
         self._num_candidates += 1
         engine.plans.try_out(plan.with_version(in_force.version), step, self._num_candidates)

@@ -65,13 +65,13 @@ def join(group: Group, interface: str | None, secret: bytes, deadline: float) ->
     """
     is_on_cpu = group.transport.device.type == "cpu"
     if is_on_cpu and group.size > 1:
-        group.open_extra_links = partial(_connected_again, group, secret, deadline)
+        group.offer_extra_links(partial(_connected_again, group, secret, deadline))
     if interface is None:
         return (1.0,)
     if not is_on_cpu:
         raise UserError("joins ranks whose model is on the CPU; leave it out", field=FIELD, value=interface)
     try:
-        group.extra_links = (_connected(group, interface, secret, deadline),)
+        group.add_extra_links(_connected(group, interface, secret, deadline))
     except _NoListenerError as error:
         remedy = f"rank {error.rank} has none ({error.reason}); name one that every worker has, or leave it out"
         raise UserError(remedy, field=FIELD, value=interface) from error
@@ -87,10 +87,10 @@ def _connected_again(group: Group, secret: bytes, deadline: float) -> Group | No
     try:
         return _connected(group, "", secret, deadline)
     except _NoListenerError as error:
-        group.open_extra_links = None
+        group.offer_extra_links(None)
         for_rank(group.rank).info(
-            f"rank {error.rank} can open no further connections ({error.reason}): buffers cross by the links that there"
-            " are"
+            f"rank {error.rank} cannot open further connections ({error.reason}); buffers use the"
+            " connections that exist"
         )
         return None
 

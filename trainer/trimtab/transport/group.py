@@ -48,11 +48,7 @@ class Group:
 
         Links over other interfaces come first, then those that share the first interface.
         """
-        self.open_extra_links: Callable[[], Group | None] | None = None
-        """Connects the same ranks over the same interface once more; all ranks call it together.
-
-        None, also as its answer on every rank: they cannot.
-        """
+        self._open_extra_links: Callable[[], Group | None] | None = None
         self.hosts: tuple[tuple[int, ...], ...] = tuple((rank,) for rank in range(transport.size))
         """The ranks of each host, in order, the same on every rank; set by the code that joins the ranks."""
         self._failure: BaseException | None = None
@@ -62,6 +58,28 @@ class Group:
         self._compression = StreamWorker("trimtab-compression", transport.device, finishes_at_exit=True)
         # A script that fails elsewhere exits in the midst of a job, which tells the peers.
         self._communication = StreamWorker("trimtab-communication", transport.device, finishes_at_exit=False)
+
+    def offer_extra_links(self, open_one: Callable[[], Group | None] | None) -> None:
+        """Have `join_links` open further connections by ``open_one``, which all ranks call together.
+
+        Args:
+            open_one: Connects the same ranks over the same interface once more; its answer None on every rank, and
+                None in its place, say that they cannot.
+        """
+        self._open_extra_links = open_one
+
+    def add_extra_links(self, *links: Group) -> None:
+        """Take over further connections of the same ranks, which are closed with this group."""
+        self.extra_links += links
+
+    @property
+    def can_open_extra_links(self) -> bool:
+        """True if the ranks may connect once more over the same interface."""
+        return self._open_extra_links is not None
+
+    def begin_step(self, tag: StepTag) -> None:
+        """Give the jobs that are submitted from now on ``tag``; it is the same on every rank, or messages fail."""
+        self.step_tag = tag
 
     @classmethod
     def meet(
@@ -171,10 +189,10 @@ class Group:
         Raises:
             CommunicationError: A rank cannot be reached.
         """
-        while self.open_extra_links is not None and 1 + len(self.extra_links) < num_links:
-            if (joined := self.open_extra_links()) is None:
+        while self._open_extra_links is not None and 1 + len(self.extra_links) < num_links:
+            if (joined := self._open_extra_links()) is None:
                 break
-            self.extra_links = (*self.extra_links, joined)
+            self.add_extra_links(joined)
         return (self, *self.extra_links)
 
     def submit(self, job: Callable[[], T], uses: object = ()) -> Future[T]:

@@ -123,9 +123,9 @@ class ForwardSyncHooks:
         for index in [index for index in self._versions if not self._exchanger.late({index})]:
             if self._versions.pop(index) != flat_buffers.parameters[index]._version:
                 raise UserError(
-                    "was changed after the step and before it was there as a whole, as the plan's schedule lets some"
-                    " of it come by the next forward pass; take the parameters from the model anew for each change"
-                    " (model.parameters()), which waits for them",
+                    "was modified while its update was still pending, which the plan's schedule allows until the"
+                    " next forward pass; read parameters through model.parameters() before each change, which"
+                    " waits for their updates",
                     field=f"model parameter {flat_buffers.names[index]}",
                 )
 

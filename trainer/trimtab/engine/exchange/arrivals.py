@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
+import torch
 from torch import Tensor
+from torch.utils import _foreach_utils
 
 from trimtab.engine.exchange.gradient_writer import GradientWriter
 from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
-from trimtab.engine.exchange.lazy_gradient import LazyGradient
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.phase_timer import PhaseTimer
 
@@ -154,3 +156,41 @@ def _tensors(pending_exchanges: Iterable[PendingExchange]) -> set[int]:
 
 def _holds(pending_exchange: PendingExchange, tensors: Collection[int]) -> bool:
     return any(index in tensors for index in range(pending_exchange.span.first, pending_exchange.span.last))
+
+
+class LazyGradient(Tensor):
+    """Lies where the mean is to arrive."""
+
+    _arrived: Tensor
+    _wait: Callable[[], object]
+
+    @staticmethod
+    def of(view: Tensor, wait: Callable[[], object]) -> LazyGradient:
+        """Return a late gradient for ``view``, which holds the mean once ``wait`` has returned."""
+        late = view.detach().as_subclass(LazyGradient)
+        late._arrived, late._wait = view, wait
+        return late
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        """Call ``func``, one of whose arguments is late, once that has arrived."""
+        return func(*_arrived(tuple(args)), **_arrived(kwargs or {}))
+
+
+def _arrived(value: Any) -> Any:
+    """Return ``value`` with the means that have arrived in place of late gradients, also in lists and mappings."""
+    if isinstance(value, LazyGradient):
+        with torch._C.DisableTorchFunctionSubclass():
+            value._wait()
+            return value._arrived
+    if isinstance(value, Mapping):
+        return {name: _arrived(each) for name, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_arrived, value))
+    return value
+
+
+# torch clips many tensors at once only where it knows their types: norms are to be the same to the last bit.
+getattr(_foreach_utils, "_foreach_supported_types", []).append(LazyGradient)

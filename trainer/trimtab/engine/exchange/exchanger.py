@@ -19,11 +19,10 @@ from trimtab.engine.exchange.backward_passes import BackwardPasses, WatchesGradi
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.exchange.dispatcher import BucketDispatcher, StepContext
 from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
-from trimtab.engine.exchange.mode import ExchangeMode
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.exchange.own_report import OwnReport
 from trimtab.engine.exchange.scheme_registry import Schemes
-from trimtab.engine.exchange.step_exchange import StepExchange, TrainingSteps
+from trimtab.engine.exchange.step_exchange import ExchangeMode, StepExchange, TrainingSteps
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.gather import Gradients
 from trimtab.engine.gradients.participation import ParameterUsage
@@ -137,7 +136,7 @@ class Exchanger:
         """Begin ``step``, of a trial where that has a number; what has been done of a step is forgotten."""
         tag = StepTag(step, self.plan.version, trial)
         for link in self._links:
-            link.step_tag = tag
+            link.begin_step(tag)
         self._gradients.restart()
         self._step = StepExchange(self._context, self._iteration_number, tag, self._flags)
 
@@ -208,7 +207,7 @@ class Exchanger:
 
     def refuse(self, refusal: UserError) -> None:
         """Finish no step with the gradients of this pass: they are neither the rank's own nor the mean."""
-        self._step.refusal = refusal
+        self._step.refuse(refusal)
 
     def take_gradient(self, index: int) -> None:
         """Send what tensor ``index``'s gradient completes, if gradients are exchanged in backward passes."""

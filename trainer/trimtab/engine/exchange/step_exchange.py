@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from enum import Enum
 
 from torch import Tensor
 from trimtab_api.errors import UserError
@@ -59,6 +60,10 @@ class StepExchange:
         """The exchanges that have been sent so far."""
         return self.dispatcher.pending_exchanges
 
+    def refuse(self, refusal: UserError) -> None:
+        """Finish no exchange with the gradients of the present pass."""
+        self.refusal = refusal
+
     def send_rest(self, *, is_inside_backward: bool) -> None:
         """Send what is left; parameters that this step did not use still flush their residual.
 
@@ -70,8 +75,8 @@ class StepExchange:
         gradients = self._context.gradients
         if gradients.has_begun and is_inside_backward:
             raise UserError(
-                "the last pass ended with an exception after part of its gradients were sent, so the step cannot be"
-                " finished; let the exception end this rank",
+                "the last pass raised an exception after some of its gradients were sent, so the step cannot"
+                " finish; let the exception end this rank",
                 field="backward",
             )
         gradients.begin()
@@ -142,3 +147,11 @@ class StepExchange:
         if consensus.participation_changed:
             self._context.usage.agree(group)
         return consensus
+
+
+class ExchangeMode(Enum):
+    """When gradients are exchanged."""
+
+    IN_BACKWARD = "during each backward pass outside of no_sync"
+    AT_OPTIMIZER = "when one of several alternating optimizers steps"
+    PER_ROUND = "at the end of a round of local steps"

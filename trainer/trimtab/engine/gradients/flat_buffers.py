@@ -129,7 +129,7 @@ class FlatBuffers:
 
     def load_set_aside(self, residuals: Mapping[int, Tensor]) -> None:
         """Set aside these residuals of frozen tensors, by index, and no others."""
-        self.set_aside = {index: residual.to(self.device) for index, residual in residuals.items()}
+        self.set_aside = {index: residual.to(self.device, copy=True) for index, residual in residuals.items()}
 
     def follow_freezing(self) -> None:
         """Set residuals of frozen tensors aside, and take up those of tensors that learn again.

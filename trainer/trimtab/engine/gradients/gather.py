@@ -44,9 +44,9 @@ class Gradients:
         """Raise `UserError` if tensor ``index`` has been gathered in this step: a gradient comes once a step."""
         if self._gathered[index]:
             raise UserError(
-                "had its gradient sent already in a backward pass that has not ended: a pass before ended with an"
-                " exception after part of it was sent, or checkpointing gives a shared parameter its gradient in parts."
-                " Let the exception end this rank; for the latter use checkpoint(..., use_reentrant=False)",
+                "already sent its gradient in a backward pass that has not ended. If an earlier pass raised"
+                " an exception, let the exception end this rank. If checkpointing computes the gradient of a"
+                " shared parameter in parts, use checkpoint(..., use_reentrant=False)",
                 field="backward",
                 value=self._flat_buffers.names[index],
             )

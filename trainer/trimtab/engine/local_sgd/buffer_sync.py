@@ -8,13 +8,12 @@ ranks agree on there.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import torch
 from torch import Tensor, nn
 
-from trimtab.engine.local_sgd.model_buffers import persistent_buffers
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import gather_tensor
 
@@ -107,3 +106,23 @@ def _mean_of_finite(values: Tensor, sizes: list[int], rank: int) -> Tensor:
     mean = torch.where(is_finite, values, 0.0).sum(dim=0) / num_finite
     is_own = (num_finite == 0) | (values == values[0]).all(dim=0)  # a mean of what is alike might round
     return torch.where(is_own, values[rank], mean)
+
+
+def persistent_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the buffers that are part of the model's state, each once, by name."""
+    seen = set[int]()
+    for prefix, module in model.named_modules():
+        for name, each in module.named_buffers(prefix, recurse=False):
+            if name.rpartition(".")[2] not in module._non_persistent_buffers_set and id(each) not in seen:
+                seen.add(id(each))
+                yield name, each
+
+
+@torch.no_grad()
+def put_back(module: nn.Module, name: str, kept: Tensor) -> None:
+    """Make the module's own buffer what was kept of it, in place but for a cache that has had another size since."""
+    buffer = getattr(module, name)
+    if buffer.shape == kept.shape:
+        buffer.copy_(kept)
+    else:
+        setattr(module, name, kept.to(buffer.device, copy=True))

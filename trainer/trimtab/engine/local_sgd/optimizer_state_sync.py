@@ -8,7 +8,7 @@ optimizer or a scheduler keeps in the groups.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -227,9 +227,34 @@ def _form_of(value: Any, name: str) -> str | None:
         return None
 
 
-def _name_of(step_tag: _Place) -> str:
-    return str(step_tag[1])
+def _name_of(place: _Place) -> str:
+    return str(place[1])
 
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+class StateWatch:
+    """Looks at the optimizers' state once, as soon as there is any."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        parameters: Sequence[Tensor],
+        optimizers: Sequence[torch.optim.Optimizer],
+        say: Callable[[str], None],
+    ) -> None:
+        """``say`` takes a line for who trains, told where the state rules local steps out."""
+        self._names, self._parameters, self._optimizers, self._say = names, parameters, optimizers, say
+        self._has_looked = False
+        self._why_not: str | None = None
+
+    def allows_rounds(self) -> bool:
+        """Return whether a controller may choose local steps."""
+        if not self._has_looked and any(each.state for each in self._optimizers):
+            self._has_looked = True
+            self._why_not = why_not_common(self._names, self._parameters, self._optimizers)
+            if self._why_not is not None:
+                self._say(f"no local steps are chosen, for what the optimizer keeps: {self._why_not}")
+        return self._why_not is None

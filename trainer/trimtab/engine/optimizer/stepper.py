@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from trimtab_api.errors import UserError
 
-from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.engine.optimizer.scaler_steps import is_scaler_stepping, watch_scalers
+from trimtab.engine.optimizer.loss_scale import LossScale, is_scaler_stepping, watch_scalers
 from trimtab.engine.phase_timer import PhaseTimer
+from trimtab.engine.step_state import StepEvent, StepProgress, StepState
 
 
 def as_list(
@@ -76,7 +76,8 @@ class OptimizerStepper:
         self._is_stepping = False
         self._have_stepped: list[torch.optim.Optimizer] = []
         """In the script's own step that is under way."""
-        self._is_under_way = False
+        self.progress = StepProgress()
+        """State of the present step."""
         self._depth: dict[int, int] = {}
         """By the id of an optimizer: how many of its ``step`` methods are under way, each within the one before.
 
@@ -88,6 +89,10 @@ class OptimizerStepper:
         scale.watch(self._before_update)
         self._handles = [each.register_step_pre_hook(self._before_step) for each in self._optimizers]
         self._handles += [each.register_step_post_hook(self._after_step) for each in self._optimizers]
+
+    @property
+    def _is_stepped_by_script(self) -> bool:
+        return self.progress.state is StepState.STEPPING
 
     def close(self) -> None:
         """Let go of the optimizer and its scaler."""
@@ -127,11 +132,11 @@ class OptimizerStepper:
         Called where a backward pass begins, when no step is under way: one that raised has ended as well.
         """
         self._depth.clear()
-        if self._is_under_way:
+        if self._is_stepped_by_script:
             missing = [type(each).__name__ for each in self._optimizers if not _is_in(each, self._have_stepped)]
             raise UserError(
-                "has not stepped since the last backward pass, although others have; step each optimizer once for each"
-                " step, or attach one session to the parameters that step together",
+                "did not step after the last backward pass, but other optimizers did; step each optimizer"
+                " once in each step, or attach one session to the parameters that step together",
                 field="optimizer",
                 value=", ".join(missing),
             )
@@ -155,14 +160,14 @@ class OptimizerStepper:
             return None
         if not self._scale.is_scaling and is_scaler_stepping():
             raise UserError(
-                "is stepped by a GradScaler that the session does not know, and residuals must be free of its scale;"
-                " hand it over: attach(..., scaler=scaler)",
+                "is stepped by a GradScaler that the session does not know; pass it to the session, which"
+                " keeps residuals free of its scale: attach(..., scaler=scaler)",
                 field="optimizer",
             )
         evaluated = _with_closure_evaluated(optimizer, args, kwargs)
-        if not self._is_under_way:
+        if not self._is_stepped_by_script:
             self._before_own(optimizer)
-            self._is_under_way = True
+            self.progress.on(StepEvent.FIRST_OPTIMIZER)
         elif _is_in(optimizer, self._have_stepped):
             self.check_all_have_stepped()
         self._enter_optimizer()
@@ -175,7 +180,7 @@ class OptimizerStepper:
     def _before_update(self) -> None:
         if self._is_stepping:
             return
-        if self._is_under_way:  # the scaler has left out those that have not stepped
+        if self._is_stepped_by_script:  # the scaler has left out those that have not stepped
             self._end_own()
         else:
             with self._scale.before_update():
@@ -193,7 +198,8 @@ class OptimizerStepper:
             self._end_own()
 
     def _end_own(self) -> None:
-        self._have_stepped, self._is_under_way = [], False
+        self._have_stepped = []
+        self.progress.on(StepEvent.LAST_OPTIMIZER)
         with self._scale.before_update():
             self._after_own()
 

@@ -23,8 +23,7 @@ from trimtab.engine.deferred.lazy_parameters import as_they_are
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
-from trimtab.engine.profiling.delay_watch import DelayWatch
-from trimtab.engine.profiling.loss_fall import LossFall
+from trimtab.engine.profiling.loss_monitor import DelayWatch, LossFall
 from trimtab.engine.profiling.trace import Span, TracedStep
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import BucketTimes, ModuleTimes, Profile

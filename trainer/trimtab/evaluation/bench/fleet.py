@@ -65,7 +65,7 @@ def run_on_hosts(network: Network, num_hosts: int, module: str, arguments: Seque
         _wait(processes, logs, timeout)
         report = emulator.lag()
         if not report.valid:
-            LOGGER.warning(f"do not trust these times, the emulator was late: {report.describe()}")
+            LOGGER.warning(f"these times are not valid, because the emulator could not keep up: {report.describe()}")
         return json.loads(_lines(logs[0])[-1])
 
 

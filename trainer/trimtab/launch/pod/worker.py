@@ -262,7 +262,7 @@ def _is_usable(shipped: Path) -> bool:
         return False
     error = next(filter(None, map(private_path_error, (shipped, *shipped.rglob("*")))), None)
     if error is not None:
-        print(f"trimtab: {_CACHE_VARIABLE}={shipped} is not used, for {error}; kernels are compiled anew", flush=True)
+        print(f"trimtab: {_CACHE_VARIABLE}={shipped} is not used ({error}); kernels are compiled again", flush=True)
     return error is None
 
 
