@@ -13,12 +13,12 @@ from trimtab.control.types import (
     ControllerSettings,
     KeepGoing,
     ModelFacts,
-    NetworkView,
     OptimizerFamily,
 )
 from trimtab.evaluation.judge.simulated_run import SimulatedRun, static
 from trimtab.plan.plan import Plan
 from trimtab_api.errors import UserError
+from trimtab_api.netmon.view import NetworkView
 
 # Warm-up ------------------------------------------------------------------------------------------------
 

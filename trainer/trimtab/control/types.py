@@ -171,19 +171,6 @@ class ModelFacts:
 
 
 @dataclass(frozen=True)
-class NetworkView:
-    """The slowest link, as the monitors last measured it."""
-
-    revision: int
-    latency: float
-    """alpha: one-way seconds per message."""
-    bandwidth: float
-    """1/beta: bytes per second."""
-    stale: bool = False
-    """True if the measurement is too old to act on."""
-
-
-@dataclass(frozen=True)
 class StepReport:
     """Rank 0's measurements of one training step, after synchronising the device."""
 

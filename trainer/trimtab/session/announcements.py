@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab_api.netmon.view import NetworkView
+
 from trimtab.control.client import ControlClient, plan_of, trials_of
-from trimtab.control.types import NetworkView, StepReport, TrialReport
+from trimtab.control.types import StepReport, TrialReport
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import Profile
 from trimtab.transport.group import Group
