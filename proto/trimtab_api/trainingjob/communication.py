@@ -20,13 +20,13 @@ from trimtab_api.catalogue import (
     sparsifiers,
     wires,
 )
+from trimtab_api.catalogue.schedules import OVERLAP_IS_STATIC
 from trimtab_api.catalogue.sources import MOST_LOCAL_STEPS
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.fields import ApiModel, check_each_once, enum, invalid_value, one_of, spec_of
 from trimtab_api.trainingjob.quantities import BufferSize, Duration, as_written
 from trimtab_api.trainingjob.rules import (
     OUTER_STEP_NEEDS_LOCAL_STEPS,
-    OVERLAP_IS_STATIC,
     STATIC_PLAN_SAYS_LOCAL_STEPS,
 )
 

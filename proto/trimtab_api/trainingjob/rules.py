@@ -89,11 +89,6 @@ STATIC_PLAN_SAYS_LOCAL_STEPS = (
     "a Static plan says it by itself, such as 0.01/all-gather/source=update:steps=8; remove it"
 )
 
-OVERLAP_IS_STATIC = (
-    "is not chosen by an Adaptive policy, whose law of progress does not know what a round's delay costs; leave it out,"
-    " or write a Static plan of source=update"
-)
-
 OUTER_STEP_NEEDS_LOCAL_STEPS = (
     "leaves no rounds that an outer step could follow; raise it, or remove outerRate and outerMomentum"
 )

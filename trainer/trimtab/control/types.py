@@ -18,8 +18,8 @@ from trimtab_api.catalogue import (
     wires,
 )
 from trimtab_api.errors import UserError
-from trimtab_api.trainingjob.rules import OVERLAP_IS_STATIC
 
+from trimtab.plan.constraints import Script, excluded
 from trimtab.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -106,23 +106,10 @@ class ControllerSettings:
         if unfit:
             remedy = f"{DENSE} sends {' or '.join(collectives[DENSE].wires)}"
             raise UserError(remedy, field="dense_wires", value=unfit[0])
-        for source in self.sources:
-            if self.policy == "adaptive" and source_options(source).momentum:
-                raise UserError(
-                    "an Adaptive policy falls back to dense without it, and the optimizer has no momentum either;"
-                    " leave momentum to the optimizer, or write a Static plan",
-                    field="sources",
-                    value=source,
-                )
-        for name in self.schedules:
-            if self.policy == "adaptive" and schedules[name].overlaps_rounds:
-                raise UserError(OVERLAP_IS_STATIC, field="schedules", value=name)
-            if schedules[name].delays_updates and any(source_options(each).local_steps for each in self.sources):
-                raise UserError(
-                    "merges gradients of several steps, and sources of local steps send none; leave one of them out",
-                    field="schedules",
-                    value=name,
-                )
+        script = Script(is_adaptive=self.policy == "adaptive")
+        for schedule, source in product(self.schedules, self.sources):
+            if row := excluded(schedule, source, script):
+                raise row.error(schedule, source, field=f"{row.field}s")
         if not 0 <= self.speed_weight <= 1:
             raise UserError(
                 "is between 0 (gain alone) and 1 (speed alone)", field="speed_weight", value=f"{self.speed_weight:g}"

@@ -30,8 +30,8 @@ from trimtab.engine.parameter_checks import check_backward_reached, check_parame
 from trimtab.engine.pending_step import PendingStep
 from trimtab.engine.plan_changes import PlanChanges
 from trimtab.engine.profiling.profiler import StepProfiler
-from trimtab.engine.refused_plans import refuse_waiting_gradients
 from trimtab.engine.sync_mode import SyncMode
+from trimtab.plan.constraints import WAITING_GRADIENTS
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import Profile
 from trimtab.transport.base import CommunicationError, StepTag
@@ -201,7 +201,7 @@ class StepEngine:
     def _before_backward_pass(self, index: int) -> None:
         self._stepper.check_all_have_stepped()
         if (self._alternates or self.exchanger.is_manual) and not self.exchanger.dispatcher.sends_all:
-            refuse_waiting_gradients(self.plan)
+            raise WAITING_GRADIENTS.error(self.plan.schedule, self.plan.source)
         self._before_gradients()
         self.pending_step.pass_begins(index)
 
