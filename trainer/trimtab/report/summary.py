@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from trimtab_api.errors import UserError
-from trimtab_api.trainingjob.types import unreachable
+from trimtab_api.trainingjob.rules import unreachable
 
 from trimtab.run_files.dropped import DroppedSteps
 from trimtab.run_files.reader import Run

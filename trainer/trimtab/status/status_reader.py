@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trimtab_api.errors import UserError
-from trimtab_api.netmon.client import NOTHING_KNOWN, NetworkView
+from trimtab_api.netmon.view import NOTHING_KNOWN, NetworkView
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob import TrainingJob
 
