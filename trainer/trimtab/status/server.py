@@ -27,8 +27,7 @@ from trimtab_api.trainingjob import load_job_file
 from trimtab.process.messages import LOGGER
 from trimtab.run_files.best_effort import best_effort
 from trimtab.run_files.layout import RunDirectory
-from trimtab.status.notify_policy import is_final, is_news
-from trimtab.status.status_reader import StatusReader
+from trimtab.status.status_reader import StatusReader, is_final, is_news
 
 #: Seconds between two readings of the run's files.
 LOOK_SECONDS = 0.25

@@ -1,4 +1,4 @@
-"""Makes a run's status from its files. The trainers write those anyway, so a status costs training nothing."""
+"""Makes a run's status from its files, which the trainers write anyway, and says which statuses are news."""
 
 from __future__ import annotations
 
@@ -154,3 +154,20 @@ class StatusReader:
         if self._job.spec.communication.policy == "Static":
             return "the job's communication policy is Static"
         return "nothing has been decided yet"
+
+
+def is_final(status: status_pb2.Status) -> bool:
+    """Return whether no other status will follow."""
+    return status.state in (status_pb2.STATE_SUCCEEDED, status_pb2.STATE_FAILED)
+
+
+def is_news(sent: status_pb2.Status, now: status_pb2.Status) -> bool:
+    """Return whether state or plan changed, or the network's figures became stale or fresh, since ``sent``.
+
+    Everything else, such as the reason why a plan was kept, waits for the watcher's interval.
+    """
+    return (
+        sent.state != now.state
+        or (sent.plan.version, sent.plan.name) != (now.plan.version, now.plan.name)
+        or sent.network.stale != now.network.stale
+    )
