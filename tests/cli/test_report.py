@@ -11,9 +11,9 @@ from fake_runs import JOB, PHASES, decision, write_comparison, write_lines, writ
 from trimtab.cli.main import main
 from trimtab.report import chart
 from trimtab.report.comparison import read_comparison
+from trimtab.report.decisions import trial_costs
 from trimtab.report.figures import plan_keys
 from trimtab.report.page import render_page
-from trimtab.report.trial_costs import trial_costs
 
 PLANS = {"adaptive": 0.08, "dense": 0.4, "0.011/all-gather": 0.1}
 VOID = {"meta", "br", "wbr"}

@@ -15,12 +15,11 @@ from trimtab_api.units import format_duration, format_size
 from trimtab.report import figures
 from trimtab.report.colors import Style
 from trimtab.report.comparison import Comparison
-from trimtab.report.decisions import decisions_table, predictions_figure
+from trimtab.report.decisions import decisions_table, predictions_figure, trial_table
 from trimtab.report.link_matrix import link_matrices
 from trimtab.report.step_lanes import step_figure
 from trimtab.report.summary import Summary
 from trimtab.report.table import headings, judge, notes, rows
-from trimtab.report.trial_costs import trial_table
 from trimtab.run_files.reader import Run
 
 
