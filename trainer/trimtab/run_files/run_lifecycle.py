@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from trimtab.run_files.best_effort import best_effort
-from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.layout import RunDirectory, best_effort
 from trimtab.run_files.result import RunResult
 
 if TYPE_CHECKING:
