@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from math import isfinite
 from statistics import median
 
 from trimtab_api.units import format_bandwidth, format_duration
@@ -12,7 +11,7 @@ from trimtab_api.units import format_bandwidth, format_duration
 from trimtab.report.chart import Scale, scale_for
 from trimtab.report.plot import Plot
 from trimtab.run_files.reader import Run
-from trimtab.run_files.schema import DecisionLine
+from trimtab.run_files.schema import ReportedDecision
 
 #: Plans of a decision's Pareto front that the page shows; ``decisions.jsonl`` holds all of them.
 MAX_PARETO_POINTS = 12
@@ -34,7 +33,7 @@ def decisions_table(run: Run) -> tuple[str, str]:
     return hint, body
 
 
-def _decision_table(decisions: list[DecisionLine]) -> str:
+def _decision_table(decisions: list[ReportedDecision]) -> str:
     head = (
         "<th></th><th>time</th><th class=left>why</th><th class=left>from → to</th><th>predicted</th><th>measured</th>"
     )
@@ -42,9 +41,13 @@ def _decision_table(decisions: list[DecisionLine]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _decision(decision: DecisionLine) -> str:
+def _decision(decision: ReportedDecision) -> str:
     badge = f'<span class="badge">{decision.id}</span>'
-    lines = [decision.previous, f"→ {decision.adopted}"] if decision.changed else [f"kept {decision.adopted}"]
+    lines = (
+        [decision.previous.name, f"→ {decision.adopted.name}"]
+        if decision.changed
+        else [f"kept {decision.adopted.name}"]
+    )
     plans = "<br>".join(map(_breakable, lines))
     predicted = _pair(decision.predicted_previous_seconds, decision.predicted_seconds)
     measured = _pair(decision.measured_previous_seconds, decision.measured_seconds)
@@ -67,8 +70,8 @@ def _pair(previous: float | None, adopted: float | None) -> str:
     return " → ".join("–" if seconds is None else format_duration(seconds) for seconds in (previous, adopted))
 
 
-def _inputs(decision: DecisionLine) -> str:
-    known = decision.inputs
+def _inputs(decision: ReportedDecision) -> str:
+    known = decision.known_inputs
     said = [f"trigger: {decision.trigger}"]
     for name, text in (("latency", format_duration), ("bandwidth", format_bandwidth)):
         if known.get(name) is not None:
@@ -78,19 +81,19 @@ def _inputs(decision: DecisionLine) -> str:
     return ", ".join(said)
 
 
-def _pareto(decision: DecisionLine) -> str:
+def _pareto(decision: ReportedDecision) -> str:
     """Return the fastest plans of the Pareto front, folded."""
     if not decision.pareto:
         return ""
-    by_time = sorted(decision.pareto, key=lambda point: float(point["step_seconds"]))
-    chosen = [point for point in by_time[MAX_PARETO_POINTS:] if point["plan"] == decision.adopted]
+    by_time = sorted(decision.pareto, key=lambda point: point.step_seconds)
+    chosen = [point for point in by_time[MAX_PARETO_POINTS:] if point.plan == decision.adopted.name]
     fastest = by_time[:MAX_PARETO_POINTS]
     lines = "".join(
-        f"<tr{' class=chosen' if point['plan'] == decision.adopted else ''}>"
-        f'<td class="left">{_breakable(str(point["plan"]))}</td>'
-        f"<td>{format_duration(point['compress_seconds'])}</td>"
-        f"<td>{format_duration(point['sync_seconds'])}</td><td>{point['gain']:.3f}</td>"
-        f"<td>{format_duration(point['step_seconds'])}</td></tr>"
+        f"<tr{' class=chosen' if point.plan == decision.adopted.name else ''}>"
+        f'<td class="left">{_breakable(point.plan)}</td>'
+        f"<td>{format_duration(point.compress_seconds)}</td>"
+        f"<td>{format_duration(point.sync_seconds)}</td><td>{point.gain:.3f}</td>"
+        f"<td>{format_duration(point.step_seconds)}</td></tr>"
         for point in fastest + chosen
     )
     head = "<tr><th>plan</th><th>compression</th><th>exchange</th><th>gain</th><th>step</th></tr>"
@@ -106,16 +109,16 @@ FRONT_SIZE = (460, 190)
 PREDICTIONS_SIZE = (460, 300)
 
 
-def pareto_figure(decision: DecisionLine) -> str:
+def pareto_figure(decision: ReportedDecision) -> str:
     """Draw step time across, gain upwards: a dot for each plan of the front, a ringed one for the plan chosen."""
-    points = [each for each in decision.pareto if isfinite(each["step_seconds"]) and each["step_seconds"] > 0]
+    points = [each for each in decision.pareto if each.step_seconds > 0]
     if len(points) < 2:
         return ""
-    across = scale_for([each["step_seconds"] for each in points], log=True)
+    across = scale_for([each.step_seconds for each in points], log=True)
     plot = Plot(across, Scale(0.0, 1.05), FRONT_SIZE, format_duration, lambda gain: f"{gain:g}")
     for each in points:
-        said = f"{each['plan']}: {format_duration(each['step_seconds'])} a step, gain {each['gain']:.3f}"
-        plot.dot(each["step_seconds"], each["gain"], said, is_chosen=each["plan"] == decision.adopted)
+        said = f"{each.plan}: {format_duration(each.step_seconds)} a step, gain {each.gain:.3f}"
+        plot.dot(each.step_seconds, each.gain, said, is_chosen=each.plan == decision.adopted.name)
     return plot.svg("predicted step time", "gain", f"Pareto front of decision {decision.id}")
 
 

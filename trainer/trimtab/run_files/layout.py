@@ -18,7 +18,7 @@ from trimtab.run_files.line_file import earlier_part
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
 
-    from trimtab.run_files.result import RunResult
+    from trimtab.run_files.schema import RunResult
 
 #: Attempts of a run whose files are kept.
 _MOST_ATTEMPTS = 20

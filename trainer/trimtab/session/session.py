@@ -40,7 +40,7 @@ from trimtab.kernels.warm_up import warm_up
 from trimtab.plan.plan import Plan
 from trimtab.process.exit_handlers import only_in_this_process
 from trimtab.run_files.recorder import Recorder
-from trimtab.run_files.schema import OF_EVERY_EVALUATION
+from trimtab.run_files.steps import OF_EVERY_EVALUATION
 from trimtab.session.announcements import ControlMessages, MessagesForAll
 from trimtab.session.exchange_checkpoint import ExchangeCheckpoint
 from trimtab.session.rank_ops import RankOps
