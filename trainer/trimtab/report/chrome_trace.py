@@ -6,7 +6,7 @@ https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from trimtab_api.errors import UserError
 
@@ -14,6 +14,8 @@ from trimtab.run_files.layout import RunDirectory
 from trimtab.run_files.line_file import Tail
 from trimtab.run_files.schema import DecisionLine, TraceLine, decision_kind
 
+#: An object of the trace.
+Event: TypeAlias = dict[str, Any]
 #: Rows of the trace that are no buffer's, in their order; links follow.
 _LANES = ("step", "computing", "compressing")
 _RANK, _BUFFERS, _CONTROLLER = 0, 1, 2
@@ -30,7 +32,7 @@ def chrome_trace(directory: RunDirectory) -> dict[str, Any]:
     if not directory.path.is_dir():
         raise UserError("no such directory; name what `trimtab run --out` named", file=str(directory.path))
     rows: dict[str, tuple[int, int]] = {}
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     for line in Tail(directory.trace).new_records(lambda _: TraceLine):
         events += _step_events(line, rows)
     if not events:
@@ -43,7 +45,7 @@ def chrome_trace(directory: RunDirectory) -> dict[str, Any]:
     return {"displayTimeUnit": "ms", "traceEvents": [*_names(rows), *sorted(events, key=lambda event: event["ts"])]}
 
 
-def _step_events(line: TraceLine, rows: dict[str, tuple[int, int]]) -> list[dict[str, Any]]:
+def _step_events(line: TraceLine, rows: dict[str, tuple[int, int]]) -> list[Event]:
     events = []
     for span in line.spans:
         process, thread = rows.setdefault(span.row, _place(span.row, len(rows)))
@@ -52,7 +54,7 @@ def _step_events(line: TraceLine, rows: dict[str, tuple[int, int]]) -> list[dict
     return events
 
 
-def _plan_event(decision: DecisionLine) -> dict[str, Any]:
+def _plan_event(decision: DecisionLine) -> Event:
     """Return a decision of the controller as an event at the time when it was made and written down."""
     arguments = {
         "step": decision.step,
@@ -60,8 +62,7 @@ def _plan_event(decision: DecisionLine) -> dict[str, Any]:
         "plan": decision.adopted.name,
         "reason": decision.reason,
     }
-    event: dict[str, Any] = _event("PLAN", _CONTROLLER, 0, decision.time, decision.solving_seconds, arguments)
-    return event
+    return _event("PLAN", _CONTROLLER, 0, decision.time, decision.solving_seconds, arguments)
 
 
 def _place(row: str, number_of_rows: int) -> tuple[int, int]:
@@ -71,7 +72,7 @@ def _place(row: str, number_of_rows: int) -> tuple[int, int]:
     return _RANK, _LANES.index(row) if row in _LANES else len(_LANES) + number_of_rows
 
 
-def _event(phase: str, process: int, thread: int, begin: float, seconds: float, arguments: dict[str, Any]) -> Any:
+def _event(phase: str, process: int, thread: int, begin: float, seconds: float, arguments: dict[str, Any]) -> Event:
     return {
         "name": phase,
         "cat": phase,
@@ -84,7 +85,7 @@ def _event(phase: str, process: int, thread: int, begin: float, seconds: float, 
     }
 
 
-def _names(rows: dict[str, tuple[int, int]]) -> Iterable[dict[str, Any]]:
+def _names(rows: dict[str, tuple[int, int]]) -> Iterable[Event]:
     for process, name in _PROCESSES.items():
         yield {"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}
     for row, (process, thread) in (*rows.items(), ("plan", (_CONTROLLER, 0))):
