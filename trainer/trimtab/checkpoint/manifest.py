@@ -20,6 +20,8 @@ MANIFEST = "manifest.json"
 _FOLDER = re.compile(r"step-(\d{12})-([0-9a-f]{8})")
 #: Seconds between two looks for the other ranks' parts.
 _LOOK_SECONDS = 0.2
+#: Seconds without a new file after which a part that is missing is taken not to come.
+QUIET_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -131,11 +133,16 @@ def finish(
     """
     names = [*(f"rank-{rank}.json" for rank in range(manifest.num_ranks)), "shared.json"]
     parts = dict(own)
+    seen: list[str] = []
+    quiet = 0.0
     while missing := [name for name in names if name not in parts]:
-        for name in set(missing) & set(store.names(folder)):
+        now = store.names(folder)
+        quiet = quiet + _LOOK_SECONDS if now == seen else 0.0
+        seen = now
+        for name in set(missing) & set(seen):
             parts[name] = FileRecord.of(name, store.read(f"{folder}/{name}"))
-        if len(parts) < len(names) and not wait(_LOOK_SECONDS):
-            raise TimeoutError(f"{folder}: no {', '.join(missing)}")
+        if len(parts) < len(names) and (quiet > QUIET_SECONDS or not wait(_LOOK_SECONDS)):
+            raise TimeoutError(f"{folder}: nothing was written for {quiet:.0f} s, and {', '.join(missing)} is missing")
     size = sum(parts[name].num_bytes + _bytes_of_shards(store, folder, parts[name]) for name in names)
     done = replace(
         manifest, format=FORMAT, parts=tuple(parts[name] for name in names), saved_at=time.time(), num_bytes=size

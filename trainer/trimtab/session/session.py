@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
+from trimtab.checkpoint.settings import CheckpointSettings
 from trimtab.control.client import ControlClient
 from trimtab.data.batches import Batches
 from trimtab.engine.debug_state import DebugState
@@ -50,8 +51,12 @@ class Session:
         options: SessionOptions | None = None,
         control_client: ControlClient | None = None,
         ranks: RankOps | None = None,
+        checkpoints: CheckpointSettings | None = None,
     ) -> None:
-        """``ranks``: what the script may ask of all ranks; None: those of ``group``."""
+        """Join the ranks; with ``checkpoints`` go on from the newest one.
+
+        ``ranks``: what the script may ask of all ranks; None: those of ``group``.
+        """
         self._ranks = ranks or RankOps(group)
         self._training = Training(
             model,
@@ -62,6 +67,7 @@ class Session:
             recorder=recorder,
             ranks=self._ranks,
             control_client=control_client,
+            checkpoints=checkpoints,
             metric_alone=self._metric_alone,
         )
         self._loops, self._engine = self._training.loops, self._training.engine

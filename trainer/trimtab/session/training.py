@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trimtab.checkpoint.settings import CheckpointSettings
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
+from trimtab.checkpoint.store import open_store
 from trimtab.control.client import ControlClient
 from trimtab.data.loops import Loops
 from trimtab.data.sharded_loader import Loaders
@@ -28,7 +30,9 @@ from trimtab.plan.plan import Plan
 from trimtab.process.exit_handlers import only_in_this_process
 from trimtab.run_files.recorder import Recorder
 from trimtab.session.announcements import ControlMessages, MessagesForAll
+from trimtab.session.checkpointing import Checkpointing
 from trimtab.session.exchange_checkpoint import ExchangeCheckpoint
+from trimtab.session.job_state import JobState
 from trimtab.session.options import SessionOptions
 from trimtab.session.rank_ops import RankOps
 from trimtab.session.resume import ResumeState
@@ -68,6 +72,7 @@ class Training:
         recorder: Recorder,
         ranks: RankOps,
         control_client: ControlClient | None,
+        checkpoints: CheckpointSettings | None,
         metric_alone: Callable[[float | None, dict[Phase, float]], dict[str, Any]],
     ) -> None:
         """Meet the other ranks; without a ``group`` there are none.
@@ -81,6 +86,7 @@ class Training:
             recorder: Takes the lines of the run's files.
             ranks: What the script may ask of all ranks.
             control_client: Rank 0's end of the control loop.
+            checkpoints: Where checkpoints of the job are kept; None: nowhere.
             metric_alone: Makes a line of ``metrics.jsonl`` where nothing is exchanged.
         """
         self.when_closed = contextlib.ExitStack()
@@ -90,6 +96,7 @@ class Training:
         self.model, self._optimizers, self._options = model, optimizers, options
         self._group, self._recorder, self.ranks = group, recorder, ranks
         self._control = ControlMessages(group, control_client)
+        self.checkpointing: Checkpointing | None = None
         self._on_first_step: Callable[[], None] = lambda: None
         self.steps = StepCounter()
         loaders, alternates = Loaders(ranks.rank, ranks.num_ranks, options.seed), options.alternating_optimizers
@@ -102,10 +109,13 @@ class Training:
             self.stepping = self._lifecycle(lambda stepper: SingleProcessEngine(optimizers, stepper, plan))
             self.engine, self.phases = self.stepping.engine, self.stepping.stepper.phases
             self.follow_up: StepFollowUp | FollowUpAlone = FollowUpAlone(
-                recorder, self.loops, self.phases, self.steps, metric_alone
+                recorder, self.loops, self.phases, self.steps, metric_alone, self._save
             )
         else:
             self._join(group, plan)
+        if checkpoints is not None:
+            self.checkpointing = self._checkpointing(checkpoints)
+            self.checkpointing.restore()
         recorder.begin()
         self.phases.lap()
 
@@ -157,11 +167,22 @@ class Training:
             phases=self.phases,
             steps=self.steps,
             scheduler_warning=self._scheduler_warning,
+            save=self._save,
         )
         warm_up(engine.flat_buffers.grad.device)
         recorder.starting("waiting for the other ranks to have their kernels ready")
         follow_up.follow_first()
         barrier(group)
+
+    def _checkpointing(self, settings: CheckpointSettings) -> Checkpointing:
+        engine = self.engine if isinstance(self.engine, StepEngine) else None
+        state = JobState(self.model, self._optimizers, self._options, self.loops, self.steps, engine, self._control)
+        return Checkpointing(settings, open_store(settings.where), state, self._group, self.ranks)
+
+    def _save(self) -> None:
+        """Write a checkpoint, if one is due."""
+        if self.checkpointing is not None:
+            self.checkpointing.follow()
 
     def _tell_at_end(self, group: Group) -> None:
         """Have the end of this process say how far it came, and what its last figures were of."""
@@ -192,6 +213,8 @@ class Training:
         """Undo a trial that was left, write out what is pending, leave the group and let go of the model."""
         self.tell_of_share()
         self.trials.leave()
+        if self.checkpointing is not None:
+            self.checkpointing.close()
         self.loops.close()
         self.is_closed = True
         self.engine.close()
@@ -222,7 +245,8 @@ class Training:
     def _has_message(self) -> bool:
         """Return whether a message follows the step; the communication thread asks."""
         has_one = self._control.is_pending or self.loops.has_news or self.follow_up.has_left_out
-        return has_one and not self.trials.is_active
+        is_due = self.checkpointing is not None and self.checkpointing.has_news
+        return (has_one or is_due) and not self.trials.is_active
 
     # What the script's loops tell (`trimtab.data.loops.LoopEvents`) -----------------------------------------------
 
