@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trimtab_api.trainingjob import TrainingJob
+
 
 @dataclass(frozen=True)
 class CheckpointSettings:
@@ -21,3 +23,11 @@ class CheckpointSettings:
     """Whole checkpoints that stay."""
     on_termination: bool = True
     """True if SIGTERM has the job write one more before this process ends."""
+
+    @classmethod
+    def of(cls, job: TrainingJob) -> CheckpointSettings | None:
+        """Return what the job asks for; None if it keeps no checkpoints."""
+        asked = job.spec.checkpoint
+        if asked is None:
+            return None
+        return cls(asked.path, job.metadata.name, asked.interval, asked.steps, asked.keep, asked.on_termination)
