@@ -51,6 +51,8 @@ class FileRecord:
             DamagedError: It is missing, or is not what was written.
         """
         path = f"{folder}/{self.name}"
+        if "/" in self.name:
+            raise DamagedError(f"{path} is outside of its checkpoint")
         try:
             data = store.read(path)
         except FileNotFoundError:

@@ -17,6 +17,8 @@ from torch import Tensor
 
 #: Key of an object that stands for what JSON cannot say; a dictionary that has it as a key is written as pairs.
 _KIND = "$"
+#: Kinds of NumPy's numbers: boolean, whole, unsigned, floating and complex.
+_ARRAY_KINDS = "biufc"
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -94,7 +96,7 @@ def _mapping(value: Mapping[Any, Any], place: str, name_of: Callable[[Tensor], s
 
 def _array(value: np.ndarray[Any, Any] | np.generic, place: str, name_of: Callable[[Tensor], str]) -> Any:
     array = np.ascontiguousarray(value)
-    if array.dtype.kind not in "biufc":
+    if array.dtype.kind not in _ARRAY_KINDS:
         raise NotPlainError(f"{place} is an array of {array.dtype}; keep numbers")
     raw = torch.from_numpy(array.reshape(-1).view(np.uint8).copy())
     kind = "array" if isinstance(value, np.ndarray) else "scalar"
@@ -126,7 +128,10 @@ def _put(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     if kind == "tensor":
         return tensors[held]
     if kind in ("array", "scalar"):
-        array = tensors[held].numpy().view(np.dtype(value["dtype"])).reshape(value["shape"]).copy()
+        dtype = np.dtype(value["dtype"])
+        if dtype.kind not in _ARRAY_KINDS:
+            raise NotPlainError(f"holds an array of {dtype}, which this version does not know")
+        array = tensors[held].numpy().view(dtype).reshape(value["shape"]).copy()
         return array if kind == "array" else array[()]
     if kind == "dict":
         return {_put(key, tensors): _put(each, tensors) for key, each in held}

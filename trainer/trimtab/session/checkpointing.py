@@ -65,11 +65,13 @@ class Checkpointing:
         self._now, self._writer = now, BackgroundWriter()
         self._model = model_fingerprint(state.model)
         self._last_at, self._last_step = now(), state.steps.num
-        self._is_ending = False
+        self._is_ending = self._is_closed = False
+        self._agreed: tuple[str, bool] | None = None
+        """Folder of the checkpoint that is to be written, and whether it is the last."""
         self._told_problem: str | None = None
         self._before_termination: Any = None
         if settings.on_termination and threading.current_thread() is threading.main_thread():
-            self._before_termination = signal.signal(signal.SIGTERM, self._terminate)
+            self._before_termination = signal.signal(signal.SIGTERM, self._terminate) or signal.SIG_DFL
 
     # Going on -----------------------------------------------------------------------------------------------------
 
@@ -156,14 +158,25 @@ class Checkpointing:
         return self._now() - self._last_at >= settings.seconds
 
     def follow(self) -> None:
-        """Write a checkpoint if a rank asks for one; every rank calls it together, between two steps."""
+        """Agree on a checkpoint if a rank asks for one; every rank calls it together, between two steps.
+
+        It is written when the script asks for its next batch, so that it holds what the script does after a step.
+        """
         wish = self._wish
         wishes = [int(wish)] if self._group is None else gather_numbers(self._group, int(wish))
         if max(wishes) == _Wish.NOTHING:
             return
-        self.save(wait=max(wishes) == _Wish.SAVE_AND_END)
-        if wish is _Wish.SAVE_AND_END:
-            self._end()
+        self._agreed = self._agree(), max(wishes) == _Wish.SAVE_AND_END
+        if self._state.loops.generators_at_begin is None:
+            self.write_agreed()
+
+    def write_agreed(self) -> None:
+        """Write the checkpoint that all ranks have agreed on, if any; then end, where SIGTERM has asked for that."""
+        if self._agreed is not None:
+            (folder, is_last), self._agreed = self._agreed, None
+            self._write(folder, wait=is_last)
+            if self._is_ending:
+                self._end()
 
     def save(self, *, wait: bool) -> None:
         """Write a checkpoint of now; every rank calls it together, between two steps.
@@ -171,16 +184,21 @@ class Checkpointing:
         Args:
             wait: Whether to return once it is whole, or cannot be written; else as soon as its tensors are copied.
         """
-        state, step = self._state, self._state.steps.num
-        self._last_at, self._last_step = self._now(), step
-        state.settle()
-        folder = new_folder(step)
-        if self._group is not None:
-            folder = broadcast_json(self._group, folder, _TEXT)
+        self._write(self._agree(), wait=wait)
+
+    def _agree(self) -> str:
+        """Have nothing under way, and return the folder of the next checkpoint, the same on every rank."""
+        self._last_at, self._last_step = self._now(), self._state.steps.num
+        self._state.settle()
+        folder = new_folder(self._state.steps.num)
+        return folder if self._group is None else broadcast_json(self._group, folder, _TEXT)
+
+    def _write(self, folder: str, *, wait: bool) -> None:
         if wait:
             self._writer.wait(_END_SECONDS)
         self._tell_problem()
-        if self._writer.is_busy:  # of this rank alone: rank 0 finds its part missing, and says so
+        state, step = self._state, self._state.steps.num
+        if self._writer.is_busy:  # on this rank alone: rank 0 finds its part missing, and says so
             self._ranks.warn(f"the checkpoint of step {step} lacks a part: the store is too slow", on_each=True)
             return
         try:
@@ -233,7 +251,10 @@ class Checkpointing:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def close(self) -> None:
-        """Wait for what is being written, for a bounded time."""
+        """Wait for what is being written, for a bounded time; a second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         if not self._writer.close(_END_SECONDS):
             self._ranks.warn(f"the last checkpoint was not finished within {_END_SECONDS:g} s", on_each=True)
         self._tell_problem()

@@ -265,6 +265,19 @@ class Session:
         steps.go_to(self._training.resume.load_state_dict(state, steps.num))
         self._engine.resume_at(steps.num)
 
+    def checkpoint(self, *, wait: bool = True) -> None:
+        """Write a checkpoint of the job now; every rank calls it together, between two steps.
+
+        Nothing is written in a trial, whose steps are undone.
+
+        Args:
+            wait: Whether to return once it is whole, or could not be written; else as soon as its tensors are copied.
+
+        Raises:
+            UserError: The job has no ``spec.checkpoint``, or a backward pass has run whose step has not been taken.
+        """
+        self._training.checkpoint(wait=wait)
+
     def save_exchange(self, folder: str | Path) -> None:
         """Keep on disk what every rank's exchange carries after this step: a file a rank.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from trimtab_api.errors import UserError
 
 from trimtab.checkpoint.settings import CheckpointSettings
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
@@ -116,6 +117,10 @@ class Training:
         if checkpoints is not None:
             self.checkpointing = self._checkpointing(checkpoints)
             self.checkpointing.restore()
+            own = weakref.ref(self.checkpointing)
+            finish = only_in_this_process(lambda: None if (open_one := own()) is None else open_one.close())
+            atexit.register(finish)  # of a script that closes no session
+            self.when_closed.callback(atexit.unregister, finish)
         recorder.begin()
         self.phases.lap()
 
@@ -178,6 +183,15 @@ class Training:
         engine = self.engine if isinstance(self.engine, StepEngine) else None
         state = JobState(self.model, self._optimizers, self._options, self.loops, self.steps, engine, self._control)
         return Checkpointing(settings, open_store(settings.where), state, self._group, self.ranks)
+
+    def checkpoint(self, *, wait: bool) -> None:
+        """Write a checkpoint now; see `Session.checkpoint`."""
+        if self.checkpointing is None:
+            raise UserError("needs spec.checkpoint in the job's file, which says where", field="session.checkpoint")
+        if self.engine.has_begun:
+            raise UserError("comes between two steps; call it after the step", field="session.checkpoint")
+        if not self.trials.is_active:
+            self.checkpointing.save(wait=wait)
 
     def _save(self) -> None:
         """Write a checkpoint, if one is due."""
@@ -251,8 +265,10 @@ class Training:
     # What the script's loops tell (`trimtab.data.loops.LoopEvents`) -----------------------------------------------
 
     def batch_wanted(self) -> None:
-        """Count a step that was thrown away within a round of local steps."""
+        """Count a step that was thrown away within a round of local steps; write the checkpoint that is due."""
         self.stepping.on_next_batch()
+        if self.checkpointing is not None:
+            self.checkpointing.write_agreed()
 
     def epoch_ended(self) -> None:
         """Bring together what ranks have trained by themselves."""
