@@ -31,7 +31,7 @@ from trimtab.run_files.recorder import Recorder
 from trimtab.run_files.schema import OF_EVERY_EVALUATION
 from trimtab.session.options import SessionOptions
 from trimtab.session.rank_ops import RankOps
-from trimtab.session.script_numbers import check_one_number, one_number
+from trimtab.session.script_numbers import checked_loss, one_number
 from trimtab.session.step_counter import StepInTrial
 from trimtab.session.training import Training
 from trimtab.transport.group import Group
@@ -163,14 +163,9 @@ class Session:
         Raises:
             UserError: ``loss`` is a closure or no number, or the session is closed.
         """
-        if callable(loss):
-            raise UserError("takes the loss, not a closure; call loss.backward() before it", field="session.step")
+        loss = checked_loss(loss)
         if self.is_closed:
             raise UserError("the session is closed", field="session.step")
-        if loss is not None and not isinstance(loss, Tensor):
-            loss = one_number(loss, "loss")
-        elif loss is not None:  # it is read once the step is over, as a GPU is waited for then
-            check_one_number(loss, "loss")
         self._training.stepping.step(loss)
 
     def skip(self) -> None:

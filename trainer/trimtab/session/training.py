@@ -31,12 +31,12 @@ from trimtab.plan.plan import Plan
 from trimtab.process.exit_handlers import only_in_this_process
 from trimtab.run_files.recorder import Recorder
 from trimtab.session.announcements import ControlMessages, MessagesForAll
-from trimtab.session.checkpointing import Checkpointing
-from trimtab.session.exchange_checkpoint import ExchangeCheckpoint
-from trimtab.session.job_state import JobState
+from trimtab.session.checkpoints.exchange_checkpoint import ExchangeCheckpoint
+from trimtab.session.checkpoints.job_checkpoints import Checkpointing
+from trimtab.session.checkpoints.job_state import JobState
+from trimtab.session.checkpoints.resume import ResumeState
 from trimtab.session.options import SessionOptions
 from trimtab.session.rank_ops import RankOps
-from trimtab.session.resume import ResumeState
 from trimtab.session.single_process import FollowUpAlone, NoExchangeCheckpoint, NoTrials
 from trimtab.session.step_counter import StepCounter
 from trimtab.session.step_follow_up import StepFollowUp
@@ -76,13 +76,13 @@ class Training:
         checkpoints: CheckpointSettings | None,
         metric_alone: Callable[[float | None, dict[Phase, float]], dict[str, Any]],
     ) -> None:
-        """Meet the other ranks; without a ``group`` there are none.
+        """Meet the other ranks.
 
         Args:
             model: The model.
             optimizers: What a step steps.
             options: How the session trains.
-            group: The ranks that exchange.
+            group: The ranks that exchange; None where one process trains alone.
             plan: What to follow first.
             recorder: Takes the lines of the run's files.
             ranks: What the script may ask of all ranks.

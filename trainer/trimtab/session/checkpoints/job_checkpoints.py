@@ -18,7 +18,7 @@ from trimtab.checkpoint.settings import CheckpointSettings
 from trimtab.checkpoint.shards import FORMAT, DamagedError, FileRecord, copied, read_part, write_part
 from trimtab.checkpoint.state_tree import NotPlainError, take_apart
 from trimtab.checkpoint.store import Store
-from trimtab.session.job_state import JobState, model_fingerprint
+from trimtab.session.checkpoints.job_state import JobState, model_fingerprint
 from trimtab.session.rank_ops import RankOps
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, broadcast_json, gather_json, gather_numbers, json_of
