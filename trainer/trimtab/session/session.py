@@ -53,10 +53,7 @@ class Session:
         ranks: RankOps | None = None,
         checkpoints: CheckpointSettings | None = None,
     ) -> None:
-        """Join the ranks; with ``checkpoints`` go on from the newest one.
-
-        ``ranks``: what the script may ask of all ranks; None: those of ``group``.
-        """
+        """Join the ranks, and go on from the newest of ``checkpoints``; ``ranks`` None: those of ``group``."""
         self._ranks = ranks or RankOps(group)
         self._training = Training(
             model,
@@ -81,8 +78,6 @@ class Session:
     def is_closed(self) -> bool:
         """True if `close` was called."""
         return self._training.is_closed
-
-    # All ranks ----------------------------------------------------------------------------------------------------
 
     @property
     def rank(self) -> int:
@@ -123,8 +118,6 @@ class Session:
         """Training steps taken, trials not counted. During a trial it equals no number (`StepInTrial`)."""
         num = self._training.steps.num
         return StepInTrial(num) if self.in_trial else num
-
-    # The loop -----------------------------------------------------------------------------------------------------
 
     def batches(self, loader: Iterable[Any], *, sharded: bool = False) -> Batches:
         """Return this rank's share of ``loader``, and its length; it runs trials on the way by replaying batches.
@@ -212,8 +205,6 @@ class Session:
         """
         return self._engine.debug_state()
 
-    # Rounds of local steps ----------------------------------------------------------------------------------------
-
     def end_round(self) -> None:
         """Bring together what ranks have trained by themselves; afterwards all have the same weights.
 
@@ -237,8 +228,6 @@ class Session:
             raise UserError("comes between two steps; enter it after the step", field="session.anchor")
         with self._engine.at_anchor():
             yield
-
-    # Checkpoints --------------------------------------------------------------------------------------------------
 
     def epochs(self, num_epochs: int) -> Iterator[int]:
         """Return the numbers, from 0, of the epochs to train: all ``num_epochs``, or what a loaded state leaves."""

@@ -286,8 +286,6 @@ class Training:
         """Take the next step for one of training."""
         self.follow_up.trials_ended(have_begun)
 
-    # Trials -------------------------------------------------------------------------------------------------------
-
     def _scheduler_warning(self) -> str:
         is_handed_over = self._options.scheduler is not None
         return "" if is_handed_over else warning_of_scheduler(self._optimizers, self._options.extra_state)
