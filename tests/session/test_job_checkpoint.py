@@ -122,8 +122,9 @@ def never_stopped(rank: int, size: int, text: str, folder: Path, how: str) -> tu
     if how == "asked for":
         script.session.checkpoint()
     else:
-        next(script.run)  # where the next batch is asked for it is written
-    wait_for(script.session, folder)
+        next(script.run)  # it is written when the script asks for the batch of the next step
+    if rank == 0:
+        wait_until(lambda: bool(saved(LocalStore(folder))))
     if rank == 0:
         shutil.copytree(folder, folder.with_name("kept"))
     script.session.barrier()
@@ -131,13 +132,6 @@ def never_stopped(rank: int, size: int, text: str, folder: Path, how: str) -> tu
     answer = script.state(), script.seen[SAVED_AT:]
     script.session.close()
     return answer
-
-
-def wait_for(session: Session, folder: Path) -> None:
-    """Wait until the checkpoint is whole, for the whole of which rank 0 waits."""
-    if session.is_main:
-        wait_until(lambda: bool(saved(LocalStore(folder))))
-    session.barrier()
 
 
 def resumed(rank: int, size: int, text: str, folder: Path) -> tuple[list[Tensor], list[list[float]]]:

@@ -273,7 +273,7 @@ class Session:
             UserError: One of the ranks cannot write; raised on every rank.
         """
         if not self.in_trial:
-            self._training.checkpoint.save(folder, self._training.steps.num)
+            self._training.exchange_checkpoint.save(folder, self._training.steps.num)
 
     def load_exchange(self, folder: str | Path) -> None:
         """Go on from the newest step whose files are whole: bit for bit, where there are as many ranks as there were.
@@ -288,7 +288,7 @@ class Session:
                 step's weights; raised on every rank.
         """
         steps = self._training.steps
-        steps.go_to(self._training.checkpoint.load(folder, steps.num))
+        steps.go_to(self._training.exchange_checkpoint.load(folder, steps.num))
 
     def close(self) -> None:
         """Undo a trial that was left, write out what is pending, leave the group and let go of the model."""

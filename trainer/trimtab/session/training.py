@@ -104,7 +104,7 @@ class Training:
         self.loops = Loops(loaders, self._control, ranks, self, alternating_optimizers=alternates)
         self.resume = ResumeState(group, self.loops, ranks.warn)
         self.trials: TrialRunner | NoTrials = NoTrials()
-        self.checkpoint: ExchangeCheckpoint | NoExchangeCheckpoint = NoExchangeCheckpoint()
+        self.exchange_checkpoint: ExchangeCheckpoint | NoExchangeCheckpoint = NoExchangeCheckpoint()
         self.engine: StepEngine | SingleProcessEngine
         if group is None:
             self.stepping = self._lifecycle(lambda stepper: SingleProcessEngine(optimizers, stepper, plan))
@@ -159,7 +159,7 @@ class Training:
         assert isinstance(engine, StepEngine)
         trials = TrialRunner(model, engine, lambda: self._snapshot(engine), self._control.trials)
         self.engine, self.trials, self.phases = engine, trials, self.stepping.stepper.phases
-        self.checkpoint = ExchangeCheckpoint(engine, self._control, self.ranks.say)
+        self.exchange_checkpoint = ExchangeCheckpoint(engine, self._control, self.ranks.say)
         self._tell_at_end(group)
         recorder.starting("loading kernels, which are compiled the first time that a machine trains")
         self.follow_up = follow_up = StepFollowUp(

@@ -141,20 +141,20 @@ class Checkpointing:
 
     @property
     def has_news(self) -> bool:
-        """True if this rank asks all to write a checkpoint; the communication thread reads it."""
-        return self._wish is not _Wish.NOTHING
+        """True if this rank asks all to write a checkpoint after the step under way; any thread may read it."""
+        return self._wish(self._state.steps.num + 1) is not _Wish.NOTHING
 
-    @property
-    def _wish(self) -> _Wish:
+    def _wish(self, step: int) -> _Wish:
+        """Return what this rank asks for after ``step`` steps."""
         if self._is_ending:
             return _Wish.SAVE_AND_END
-        return _Wish.SAVE if self._ranks.is_main and self._is_due and not self._writer.is_busy else _Wish.NOTHING
+        is_free = self._ranks.is_main and not self._writer.is_busy
+        return _Wish.SAVE if is_free and self._is_due(step) else _Wish.NOTHING
 
-    @property
-    def _is_due(self) -> bool:
+    def _is_due(self, step: int) -> bool:
         settings = self._settings
         if settings.steps is not None:
-            return self._state.steps.num - self._last_step >= settings.steps
+            return step - self._last_step >= settings.steps
         return self._now() - self._last_at >= settings.seconds
 
     def follow(self) -> None:
@@ -162,7 +162,7 @@ class Checkpointing:
 
         It is written when the script asks for its next batch, so that it holds what the script does after a step.
         """
-        wish = self._wish
+        wish = self._wish(self._state.steps.num)
         wishes = [int(wish)] if self._group is None else gather_numbers(self._group, int(wish))
         if max(wishes) == _Wish.NOTHING:
             return
