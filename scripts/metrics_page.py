@@ -86,7 +86,7 @@ def _of_run() -> str:
     }
     with tempfile.TemporaryDirectory() as path:
         directory = RunDirectory(Path(path))
-        evaluation = {"event": "evaluation", "accuracy": 1}
+        evaluation = {"event": "evaluation", "step": 0, "time": 1, "accuracy": 1}
         directory.metrics.write_text("".join(json.dumps(line) + "\n" for line in (step, evaluation)))
         return _told(RunMetrics(directory))
 

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from trimtab_api.cli import Parser, join_negative_values, number, reset_process_state, whole_number
+from trimtab_api.cli import Parser, number, reset_process_state, whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.names import PROBES
 from trimtab_api.units import parse_duration, parse_size
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         reset_process_state()
     try:
-        settings = read_settings(_parser().parse_args(join_negative_values(sys.argv[1:] if argv is None else argv)))
+        settings = read_settings(_parser().parse_args(argv))
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         from trimtab_netmon.server.monitor import serve
 

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from trimtab_api.cli import Parser, join_negative_values, whole_number
+from trimtab_api.cli import Parser, whole_number
 from trimtab_api.errors import UserError
 
 from trimtab_operator.settings import NETMON_RESOURCES, Settings
@@ -118,7 +118,7 @@ def read_settings(argv: Sequence[str] | None) -> Settings:
         default=300,
         help="most requests to the API server, of which twice as many may be a burst (default: 300)",
     )
-    arguments = parser.parse_args(join_negative_values(sys.argv[1:] if argv is None else argv))
+    arguments = parser.parse_args(argv)
     return Settings(
         namespace=arguments.namespace,
         watched_namespace=arguments.watch_namespace,

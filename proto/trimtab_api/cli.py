@@ -1,4 +1,4 @@
-"""The common part of all command lines: each complaint of argparse becomes one line with flag, value and remedy."""
+"""The common part of all command lines: each mistake becomes one line with flag, value and remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trimtab_api.errors import UserError
 
 T = TypeVar("T")
 
-#: A value that argparse takes for a flag: ``-5ms``.
+#: A value that looks like a flag: ``-5ms``.
 _NEGATIVE = re.compile(r"-\.?\d")
 _FLAG = re.compile(r"--?[A-Za-z]")
 
@@ -35,93 +35,98 @@ def reset_process_state() -> None:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises `UserError`, and takes a flag only by its whole name."""
+    """A parser that raises `UserError`, and takes a flag only by its whole name.
+
+    argparse describes a mistake only by an English text. This class makes each error from the arguments themselves
+    (docs/decisions/command-line.md). The ``type`` of an argument must raise `UserError` for a wrong value.
+    """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(allow_abbrev=False, **options)
+        super().__init__(allow_abbrev=False, exit_on_error=False, **options)
+        self._negative_number_matcher = _NEGATIVE  # so that `-5ms` is a value
 
     def error(self, message: str) -> NoReturn:
-        """Raise `UserError` with the flag, its value, and what to do."""
-        raise argparse_error(message, self.prog)
-
-    @property
-    def flags(self) -> list[str]:
-        """The parser's flags, by their names."""
-        return list(dict.fromkeys(re.findall(r"--[a-z][a-z-]*", self.format_usage())))
-
-    @property
-    def hands_on(self) -> bool:
-        """True if what follows its first word is for another parser, or another program."""
-        return any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in self._actions)
+        """Raise argparse's complaint that arguments are missing, as it does by itself in Python 3.13."""
+        raise argparse.ArgumentError(None, message)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as argparse does, but report an unknown flag before the lack of one that it may stand for."""
-        for word in args or ():
-            if word == "--" or (self.hands_on and not word.startswith("-")):
-                break
-            if _FLAG.match(word) and word.partition("=")[0] not in self._option_string_actions:
-                raise unused_arguments_error([word], self)
-        return super().parse_known_args(args, namespace)
+        """Parse all arguments; none is left over.
+
+        Raises:
+            UserError: An argument is unknown, missing or wrong. An unknown flag comes first, because it may be what the
+                user wrote for a missing one.
+        """
+        words = sys.argv[1:] if args is None else list(args)
+        self._check_flags(words)
+        parsed = argparse.Namespace() if namespace is None else namespace
+        try:
+            _, rest = super().parse_known_args(words, parsed)
+        except argparse.ArgumentError as error:
+            if error.argument_name is None:
+                raise self._missing_error(parsed) from None
+            action = next(action for action in self._actions if _name(action) == error.argument_name)
+            raise self._misuse_error(action, words) from None
+        if rest:
+            raise UserError(f"is one argument too many; {self._see_help}", value=rest[0])
+        return parsed, rest
+
+    @property
+    def _see_help(self) -> str:
+        return f"see `{self.prog} --help`"
+
+    def _check_flags(self, words: Sequence[str]) -> None:
+        """Raise `UserError` for a flag that this parser does not have."""
+        known = [flag for action in self._actions for flag in action.option_strings]
+        hands_on = any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in self._actions)
+        for word in words:
+            if word == "--" or (hands_on and not word.startswith("-")):
+                return  # the rest is for another parser, or for another program
+            flag = word.partition("=")[0]
+            if _FLAG.match(flag) and flag not in known:
+                if hands_on:
+                    remedy = f"a command's own flags come after its name; {self._see_help}"
+                else:
+                    remedy = _closest(flag, [name for name in known if name.startswith("--") and name != "--help"])
+                raise UserError(f"is no flag of `{self.prog}`; {remedy}", field=flag)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Raise `UserError` for a value that is not among an argument's choices."""
+        if action.choices is not None and value not in action.choices:
+            remedy = f"is not known; {_closest(value, list(action.choices))}"
+            raise UserError(remedy, field=_name(action), value=value)
+
+    def _missing_error(self, parsed: argparse.Namespace) -> UserError:
+        """Return the error for the required arguments that have no value."""
+        required = [action for action in self._actions if action.required]
+        missing = [_name(action) for action in required if getattr(parsed, action.dest, None) is None]
+        if missing:
+            return UserError(f"{'are' if missing[1:] else 'is'} missing; {self._see_help}", field=", ".join(missing))
+        group = next(group for group in self._mutually_exclusive_groups if group.required)
+        names = ", ".join(map(_name, group._group_actions))
+        return UserError(f"one of them is missing; {self._see_help}", field=names)
+
+    def _misuse_error(self, action: argparse.Action, words: Sequence[str]) -> UserError:
+        """Return the error for a flag that has a value too many, or a conflicting flag beside it, or no value."""
+        given = [word.partition("=") for word in words]
+        if action.nargs == 0:
+            value = next(value for flag, equals, value in given if equals and flag in action.option_strings)
+            return UserError(f"takes no value; leave out ={value}", field=_name(action), value=value)
+        group = next((group for group in self._mutually_exclusive_groups if action in group._group_actions), None)
+        for conflict in group._group_actions if group else ():
+            if conflict is not action and any(flag in conflict.option_strings for flag, _, _ in given):
+                return UserError(f"cannot stand beside {_name(conflict)}; leave out one of them", field=_name(action))
+        return UserError(f"needs a value after it; {self._see_help}", field=_name(action))
 
 
-def argparse_error(message: str, prog: str) -> UserError:
-    """Convert a complaint of argparse to a user's error.
-
-    Args:
-        message: The complaint.
-        prog: The command, such as ``trimtab run``.
-    """
-    help_there = f"see `{prog} --help`"
-    if found := re.fullmatch(r"the following arguments are required: (.*)", message):
-        return UserError(f"{'are' if ', ' in found[1] else 'is'} missing; {help_there}", field=found[1])
-    if found := re.fullmatch(r"one of the arguments (.*) is required", message):
-        return UserError(f"one of them is missing; {help_there}", field=found[1].replace(" ", ", "))
-    named = re.fullmatch(r"argument ([^:]*): (.*)", message)
-    field, said = (named[1], named[2]) if named else ("", message)
-    if re.match(r"expected .* argument", said):
-        return UserError(f"needs a value after it; {help_there}", field=field)
-    if found := re.match(r"invalid choice: '(.*)' \(choose from (.*)\)", said):
-        known = [choice.strip("'") for choice in found[2].split(", ")]
-        return UserError(f"is not known; {_meant(found[1], known)}", field=field, value=found[1])
-    if found := re.fullmatch(r"ignored explicit argument '(.*)'", said):
-        return UserError(f"takes no value; leave out ={found[1]}", field=field, value=found[1])
-    if found := re.fullmatch(r"not allowed with argument (.*)", said):
-        return UserError(f"cannot stand beside {found[1]}; leave out one of them", field=field)
-    return UserError(f"{said}; {help_there}", field=field)
+def _name(action: argparse.Action) -> str:
+    """Return the name that argparse gives an argument in `argparse.ArgumentError`."""
+    return "/".join(action.option_strings) or str(action.metavar or action.dest)
 
 
-def unused_arguments_error(rest: Sequence[str], parser: Parser) -> UserError:
-    """Return the error for arguments that ``parser`` has no use for."""
-    flag = next((argument for argument in rest if argument.startswith("-")), None)
-    if flag is None:
-        return UserError(f"is one argument too many; see `{parser.prog} --help`", value=rest[0])
-    name, _, _ = flag.partition("=")
-    if parser.hands_on:
-        remedy = f"a command's own flags come after its name; see `{parser.prog} --help`"
-    elif parser.flags:
-        remedy = _meant(name, parser.flags)
-    else:
-        remedy = "it has none, so leave it out"
-    return UserError(f"is no flag of `{parser.prog}`; {remedy}", field=name)
-
-
-def _meant(word: str, known: Sequence[str]) -> str:
+def _closest(word: str, known: Sequence[str]) -> str:
     bare = {option.lstrip("-"): option for option in known}  # their dashes make no two flags alike
     near = difflib.get_close_matches(word.lstrip("-"), bare, n=1)
     return f"did you mean {bare[near[0]]}?" if near else f"choose from {', '.join(known)}"
-
-
-def join_negative_values(arguments: Sequence[str]) -> list[str]:
-    """Join ``--latency -5ms`` to ``--latency=-5ms``, so that the flag itself can name what is wrong with it."""
-    done: list[str] = []
-    for place, argument in enumerate(arguments):
-        if argument == "--":  # what follows is another program's
-            return [*done, *arguments[place:]]
-        if done and _NEGATIVE.match(argument) and re.fullmatch(r"--[a-z-]+", done[-1]):
-            done[-1] += f"={argument}"
-        else:
-            done.append(argument)
-    return done
 
 
 # What a value may be: each function makes the `type` of one argument, and raises `UserError` itself. -----------------

@@ -2,7 +2,7 @@
 
 import pytest
 from kubernetes.client import V1Container, V1EnvVar, V1ObjectMeta, V1PodSpec, V1PodTemplateSpec, V1Volume
-from trimtab_api.trainingjob import kubernetes_fields as known
+from trimtab_api.trainingjob import template_schema as known
 
 
 @pytest.mark.parametrize(

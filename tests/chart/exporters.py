@@ -43,9 +43,18 @@ def write_run(directory):
     names = ("time", "loss", "step_seconds", "compute_seconds", "late_seconds", "gain", "achieved_ratio")
     figures = dict.fromkeys((*names, "residual_norm"), 0.5)
     step = {"step": 0, "plan": "0.01/all-gather", "plan_version": 1, "last_rank": 1, "finite": True, **figures}
-    decision = {"record": "decision", "trigger": "network", "changed": True, "predicted_seconds": 0.5}
-    decision["inputs"] = {"dense_step_seconds": 0.5, "compute_seconds": 0.25}
-    measured = {"record": "measured", "measured_step_seconds": 0.5}
+    decision = {
+        "record": "decision",
+        "id": 1,
+        "step": 0,
+        "time": 0.5,
+        "trigger": "network",
+        "changed": True,
+        "reason": "",
+    }
+    decision |= {"previous": {"name": "dense"}, "adopted": {"name": "0.01/all-gather"}, "predicted_seconds": 0.5}
+    decision |= {"inputs": {"dense_step_seconds": 0.5, "compute_seconds": 0.25}, "pareto": []}
+    measured = {"record": "measured", "id": 1, "measured_step_seconds": 0.5}
     evaluation = {"event": "evaluation", "step": 0, "time": 0.5, "accuracy": 0.5}
     (directory / "job.json").write_text("{}")
     (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (step, evaluation)))

@@ -114,10 +114,13 @@ def test_a_plan_that_flaps_does_not_pay_or_is_slower_than_promised_is_told_of_an
         told.update(now)
         return now
 
-    def are_told_of(expected):
-        wait_until(lambda: firing() == expected, lambda: f"these alone tell: {firing()}", seconds=400, interval=1)
+    def are_told_of(expected, beside=frozenset()):
+        wait_until(
+            lambda: firing() - beside == expected, lambda: f"these alone tell: {firing()}", seconds=400, interval=1
+        )
         assert told <= expected | {DOES_NOT_PAY}, "no other came and went"
 
     are_told_of({FLAPS, DOES_NOT_PAY})
     (faults / "slow").touch()
-    are_told_of({FLAPS, IS_SLOWER})
+    # What compression costs more than it saves may or may not be a twentieth of the longer steps.
+    are_told_of({FLAPS, IS_SLOWER}, beside={DOES_NOT_PAY})

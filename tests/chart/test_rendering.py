@@ -10,7 +10,7 @@ import yaml
 from helm_chart import CHART
 from trimtab_api.names import TRAINER_STATUS_PORT
 from trimtab_api.trainingjob import load_training_job
-from trimtab_operator.children.network_policy import network_policy
+from trimtab_operator.children.network import network_policy
 from trimtab_operator.main import read_settings
 from trimtab_operator.operator import LEASE
 from trimtab_operator.settings import NETMON_RESOURCES

@@ -93,7 +93,7 @@ def test_some_networks_alone_need_a_file(hosts, capsys):
             lambda line: line | {"ranks": 6},
             "line 1: ranks, latency, bandwidth: '6, 1ms, 1Gbps': this bench has no such",
         ),
-        (lambda line: line | {"floor": -1}, "line 1: floor: '-1': must be a number, 0 or more; "),
+        (lambda line: line | {"floor": -1}, "line 1: floor: '-1': must be more than 0; "),
         (lambda line: line | {"floor": 0}, "line 1: floor: '0': must be more than 0; "),
         (lambda line: line | {"plans": {}}, "line 1: 0.1/all-gather: is missing; "),
         (lambda line: {"format": 1}, "line 1: ranks: is missing; "),
@@ -120,7 +120,7 @@ def test_a_line_that_was_cut_off_is_refused(hosts, bench, tmp_path, capsys):
     path.write_text(path.read_text()[:50])
     capsys.readouterr()
     assert bench() == 2
-    assert "is not a JSON object; remove the line, or name another file\n" in capsys.readouterr().err
+    assert "is not JSON; remove the line, or name another file\n" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(hosts, tmp_path, capsys):

@@ -5,9 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from trimtab.cli import worker_command
 from trimtab.cli.main import BENCHES, COMMANDS, main
 from trimtab.launch.processes.interrupts import Interrupted
-from trimtab_api.cli import join_negative_values
+from trimtab_api.cli import Parser
 
 HEAVY = ("torch", "pymoo", "matplotlib", "numba", "sklearn", "numpy", "grpc", "rich", "pydantic")
 
@@ -85,6 +86,9 @@ DURATION = "write a duration such as 5ms or 2s (units: us, ms, s, min, h)"
         (["run", "job.yaml", "--loop"], "--loop: is no flag of `trimtab run`; did you mean --loopback?"),
         (["run", "job.yaml", "--loopback=yes"], "--loopback: 'yes': takes no value; leave out =yes"),
         (["run", "job.yaml", "--out"], "--out: needs a value after it; see `trimtab run --help`"),
+        (["run", "job.yaml", "--out", "--loopback"], "--out: needs a value after it; see `trimtab run --help`"),
+        (["run", "job.yaml", "--loopback="], "--loopback: takes no value; leave out ="),
+        (["top", "-A=yes"], "--all-namespaces/-A: 'yes': takes no value; leave out =yes"),
         (["run", "job.yaml", "--out", ""], "--out: is empty; write a path"),
         (["run", "job.yaml", "--network", ""], "--network: is empty; write a path"),
         (["run", "missing.yaml"], "missing.yaml: cannot be read (No such file or directory); check the path"),
@@ -163,6 +167,8 @@ DURATION = "write a duration such as 5ms or 2s (units: us, ms, s, min, h)"
         ([*PLAN, "--ratio", "0.1", "-0.1"], "--ratio: '-0.1': a compression ratio is 0.000001 to 1"),
         ([*PLAN, "--ratio"], "--ratio: needs a value after it; see `trimtab plan --help`"),
         (["bench", "collectives", "--repeats", "0"], "--repeats: '0': write a whole number from 1 to 1000"),
+        (["bench", "kernels", "--device", "rocm"], "--device: 'rocm': is not known; choose from cpu, cuda"),
+        ([*PLAN, "--optimizer", "sdg"], "--optimizer: 'sdg': is not known; did you mean sgd?"),
         (["bench", "step", "--workers", "1"], "--workers: '1': write a whole number from 2 to 32"),
         (["bench", "step", "--steps", "-1"], "--steps: '-1': write a whole number from 1 to 1000"),
         (["bench", "step", "--plans", "adaptive"], "--plans: 'adaptive': chooses while it trains; name plans to"),
@@ -197,10 +203,19 @@ def test_every_bench_writes_json(bench: str, capsys):
     assert "--json" in capsys.readouterr().out
 
 
-def test_a_value_that_looks_like_a_flag_goes_to_the_flag_before_it_but_a_workers_command_stays_as_it_is():
-    assert join_negative_values(["plan", "--latency", "-5ms", "--json"]) == ["plan", "--latency=-5ms", "--json"]
-    command = ["worker", "--", "python", "train.py", "--shift", "-5"]
-    assert join_negative_values(command) == command
+def test_a_value_that_looks_like_a_flag_belongs_to_the_flag_before_it():
+    parser = Parser(prog="trimtab")
+    parser.add_argument("--latency")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(["--latency", "-5ms", "--json"])
+    assert (args.latency, args.json) == ("-5ms", True)
+
+
+def test_the_command_of_a_worker_keeps_all_its_arguments():
+    parser = Parser(prog="trimtab worker")
+    worker_command.add_arguments(parser)
+    command = ["--", "python", "train.py", "--shift", "-5", "--json=1"]
+    assert parser.parse_args(command).argv == command
 
 
 def test_the_version_is_the_packages(capsys):

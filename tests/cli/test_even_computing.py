@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from trimtab.evaluation.judge.arrival import Arrival, arrival_of, evened
 from trimtab.evaluation.judge.verdict import Measured
-from trimtab.report.summary import Target
 from trimtab.run_files.layout import RunDirectory
 from trimtab.run_files.reader import Run
-from trimtab.run_files.schema import Evaluation, Step
+from trimtab.run_files.schema import RunResult, Target
+from trimtab.run_files.steps import Evaluation, Step
 
 TARGET = Target("loss", 2.0)
 
@@ -27,7 +27,7 @@ def run_of(computing: float, waiting: float, *, reached_after: int | None = 40, 
             time += 0.01
             loss = 1.9 if reached_after is not None and number + 1 >= reached_after else 2.5
             evaluations.append(Evaluation(number, time, {"loss": loss}))
-    return Run("any", RunDirectory(Path("none")), steps, [], evaluations, [], [], {}, {})
+    return Run("any", RunDirectory(Path("none")), steps, [], evaluations, [], [], {}, RunResult())
 
 
 def seconds(*arrivals: Arrival) -> list[float]:
@@ -86,7 +86,7 @@ def test_runs_that_do_not_tell_what_they_compute_are_left_out() -> None:
 
 def test_a_run_that_was_given_up_bounds_what_its_plan_took() -> None:
     never = run_of(0.06, 0.02, reached_after=None)
-    given_up = replace(never, result={"state": "deadline"})
+    given_up = replace(never, result=RunResult(state="deadline"))
     assert arrival_of(never, TARGET) == Arrival(inf)
     assert arrival_of(given_up, TARGET) == Arrival(never.seconds, was_given_up=True)
     (evened_by_half,) = evened({"a": [given_up, run_of(0.08, 0.02), run_of(0.08, 0.02)]}, TARGET)["a"][:1]

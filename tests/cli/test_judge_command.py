@@ -19,7 +19,7 @@ from trimtab.launch.local.run import RunRequest
 from trimtab.launch.processes.interrupts import Interrupted
 from trimtab.launch.processes.supervisor import Ending
 from trimtab.run_files.layout import RunDirectory
-from trimtab.run_files.result import RunResult
+from trimtab.run_files.schema import RunResult
 from trimtab_netmon.emulate import Network
 
 
@@ -96,7 +96,7 @@ def training(monkeypatch):
                 shutil.copyfile(request.network, request.directory.network)
                 state = train(request, observe)
                 request.directory.write_job(request.job)
-                result = RunResult.of(state, "", plan=request.plan, began=0.0, emulated=True)
+                result = RunResult(state, plan=request.plan, emulated=True, valid=True)
                 request.directory.write_result(result)
             return result
 

@@ -4,12 +4,12 @@ import io
 import json
 
 import pytest
-from fake_runs import PHASES, step_line, write_lines
+from fake_runs import PHASES, decision, step_line, write_lines
 from rich.console import Console
 from trimtab.cli.progress import Progress
 from trimtab.cli.run_view import RunView, sparkline
-from trimtab.run_files.json_files import Tail
 from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.line_file import Tail
 
 
 def test_a_tail_waits_for_the_end_of_a_line(tmp_path):
@@ -71,14 +71,14 @@ def test_a_terminal_shows_a_panel_with_the_last_reason(tmp_path):
     write_lines(
         directory.metrics, [step_line(i, 0.1 * i, 0.08, "dense-ring", PHASES[0], trial=False) for i in range(9)]
     )
-    directory.decisions.write_text(json.dumps({"record": "decision", "reason": "latency rose to 25 ms"}) + "\n")
+    write_lines(directory.decisions, decision(0, 8, 0.8, "dense-ring", "0.011/all-gather", PHASES[1]))
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, color_system=None)
     with Progress(num_runs=2, console=console) as progress:
         progress.start("adaptive", directory)
         progress.update()
     shown = screen.getvalue()
-    for text in ("adaptive  run 1 of 2", "dense-ring", "latency rose to 25 ms", "█"):
+    for text in ("adaptive  run 1 of 2", "dense-ring", "latency rose to 25 ms: 0.011/all-gather sends", "█"):
         assert text in shown
 
 

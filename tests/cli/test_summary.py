@@ -1,18 +1,18 @@
 """A run in a few numbers."""
 
-import dataclasses
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab.report.comparison import middle
-from trimtab.report.summary import Summary, Target, network_problem, summarise, trial_seconds
+from trimtab.report.summary import Summary, network_problem, summarise, trial_seconds
 from trimtab.report.table import judge, notes, rows
 from trimtab.run_files.layout import RunDirectory
 from trimtab.run_files.reader import Run
-from trimtab.run_files.schema import Evaluation, NetworkNote, Step
-from trimtab.run_files.straggler import straggler_of
+from trimtab.run_files.schema import NetworkNote, RunResult, Target
+from trimtab.run_files.steps import Evaluation, Step, straggler_of
 
 A_STEP = Step(
     step=0,
@@ -34,12 +34,12 @@ A_STEP = Step(
 
 
 def a_run(steps=(), evaluations=(), **result) -> Run:
-    result = {"state": "succeeded", "valid": True, "emulated": True} | result
+    result = RunResult(**{"state": "succeeded", "valid": True, "emulated": True} | result)
     return Run("adaptive", RunDirectory("unused"), list(steps), [], list(evaluations), [], [], {}, result)
 
 
 def steps(*kinds: tuple[float, bool]) -> list[Step]:
-    return [dataclasses.replace(A_STEP, step=i, time=time, trial=trial) for i, (time, trial) in enumerate(kinds)]
+    return [msgspec.structs.replace(A_STEP, step=i, time=time, trial=trial) for i, (time, trial) in enumerate(kinds)]
 
 
 def test_the_target_is_reached_by_the_first_evaluation_that_shows_it():
@@ -57,7 +57,7 @@ def test_a_loss_has_to_fall_to_its_target():
 def test_without_a_target_or_an_evaluation_there_is_no_time_to_it():
     evaluation = Evaluation(1, 1.0, {"accuracy": 1.0})
     assert summarise(a_run(evaluations=[evaluation]), None).seconds_to_target is None
-    assert summarise(a_run(), Target()).seconds_to_target is None
+    assert summarise(a_run(), Target("accuracy", 1.0)).seconds_to_target is None
 
 
 def test_trials_cost_time_and_bytes_but_are_no_training_steps():
@@ -74,7 +74,7 @@ def test_what_trials_take_is_never_more_than_the_whole(kinds: list[tuple[float, 
     time, row = 0.0, []
     for seconds, trial in kinds:
         time += seconds
-        row.append(dataclasses.replace(A_STEP, time=time, step_seconds=seconds, trial=trial))
+        row.append(msgspec.structs.replace(A_STEP, time=time, step_seconds=seconds, trial=trial))
     assert 0 <= trial_seconds(row) <= time * (1 + 1e-9)
 
 
@@ -147,7 +147,7 @@ def test_repeated_runs_are_told_and_figures_that_are_missing_stay_so():
 def test_the_middle_run_is_no_faster_than_half_of_them_and_no_slower_than_half(times):
     reached = [a_run(evaluations=[] if time is None else [Evaluation(1, time, {"accuracy": 1.0})]) for time in times]
     seconds = [math.inf if time is None else time for time in times]
-    chosen = summarise(middle(reached, Target()), Target()).seconds_to_target
+    chosen = summarise(middle(reached, Target("accuracy", 1.0)), Target("accuracy", 1.0)).seconds_to_target
     value = math.inf if chosen is None else chosen
     assert sum(each <= value for each in seconds) >= len(times) / 2
     assert sum(each >= value for each in seconds) >= len(times) / 2 - (len(times) % 2 == 0)
@@ -168,7 +168,7 @@ def test_ranks_that_trained_on_the_same_data_are_told_of_beside_the_table():
 
 
 def test_steps_that_were_dropped_are_told_beside_the_table():
-    dropped = dataclasses.replace(A_STEP, finite=False, dropped_by="rank 1: weight")
+    dropped = msgspec.structs.replace(A_STEP, finite=False, dropped_by="rank 1: weight")
     summary = summarise(a_run([A_STEP, dropped, dropped]), None)
     assert summary.dropped == "2 of 3 steps were dropped, since a gradient was not finite (rank 1: weight)"
     assert f"adaptive: {summary.dropped}" in notes({"adaptive": summary})
@@ -178,8 +178,8 @@ def test_steps_that_were_dropped_are_told_beside_the_table():
 @given(known=st.integers(10, 40), unknown=st.integers(0, 40), late=st.integers(0, 40))
 def test_a_straggler_is_last_in_most_of_the_steps_of_which_it_is_known_who_was(known, unknown, late):
     late = min(late, known)
-    by_two = [dataclasses.replace(A_STEP, last_rank=2, late_seconds=0.05) for _ in range(late)]
-    by_others = [dataclasses.replace(A_STEP, last_rank=n % 2, late_seconds=0.05) for n in range(known - late)]
-    nobody = [dataclasses.replace(A_STEP, last_rank=None, late_seconds=None) for _ in range(unknown)]
+    by_two = [msgspec.structs.replace(A_STEP, last_rank=2, late_seconds=0.05) for _ in range(late)]
+    by_others = [msgspec.structs.replace(A_STEP, last_rank=n % 2, late_seconds=0.05) for n in range(known - late)]
+    nobody = [msgspec.structs.replace(A_STEP, last_rank=None, late_seconds=None) for _ in range(unknown)]
     found = straggler_of([*by_two, *nobody, *by_others])
     assert (found is not None and found.rank == 2) == (late >= 0.8 * known)

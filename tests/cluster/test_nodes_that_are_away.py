@@ -16,7 +16,7 @@ NODES = Resource("v1", "Node", "nodes")
 IMPATIENT = """
 from trimtab_operator import main
 from trimtab_operator.decisions import decide
-from trimtab_operator.decisions import nodes
+from trimtab_operator.reconcile import nodes
 from trimtab_operator.decisions import worker_problems as workers
 
 workers._LATE_SECONDS, decide._WHILE_ENDING_SECONDS, nodes._FRESH_SECONDS = 1.0, 0.5, 0.0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from simulator import GIGABIT
 from trimtab.control.factory import make_controller
-from trimtab.control.types import ControllerSettings, ModelFacts, NetworkView, StepReport, SwitchPlan
+from trimtab.control.types import ControllerSettings, ModelFacts, StepReport, SwitchPlan
 from trimtab.evaluation.judge.simulated_cluster import Phase, SimulatedCluster
 from trimtab_api.catalogue import COLLECTIVES
+from trimtab_api.netmon.view import NetworkView
 
 FACTS = ModelFacts(10_000_000, (4_000_000, 6_000_000), 4)
 FAST, SLOW = (0.5e-3, 10 * GIGABIT), (2e-3, 0.1 * GIGABIT)

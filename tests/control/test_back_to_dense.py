@@ -8,9 +8,10 @@ import pytest
 from driving import FACTS, FAST, SLOW, cluster, decisions, report, sparse_controller, train
 from simulator import GIGABIT, dense
 from trimtab.control.factory import make_controller
-from trimtab.control.types import ControllerSettings, NetworkView, SwitchPlan
+from trimtab.control.types import ControllerSettings, SwitchPlan
 from trimtab.evaluation.judge.simulated_run import SimulatedRun
 from trimtab_api.catalogue import COLLECTIVES
+from trimtab_api.netmon.view import NetworkView
 
 
 def test_two_dropped_steps_bring_dense_back():

@@ -13,12 +13,11 @@ from trimtab.control.types import (
     ControllerSettings,
     KeepGoing,
     ModelFacts,
-    NetworkView,
     OptimizerFamily,
 )
 from trimtab.evaluation.judge.simulated_run import SimulatedRun, static
 from trimtab.plan.plan import Plan
-from trimtab_api.errors import UserError
+from trimtab_api.netmon.view import NetworkView
 
 # Warm-up ------------------------------------------------------------------------------------------------
 
@@ -72,11 +71,6 @@ def test_a_static_plan_stays(settings):
     run = train(SimulatedRun(random_cluster(5, 4), settings, seed=1), 60)
     assert run.controller.plan == settings.static_plan
     assert run.log == []
-
-
-def test_a_static_policy_without_a_plan_is_a_users_mistake():
-    with pytest.raises(UserError, match="policy"):
-        ControllerSettings(policy="static")
 
 
 def test_one_rank_has_nothing_to_decide():

@@ -8,7 +8,7 @@ from trimtab.control.decision import Inputs, Measured, Prediction
 from trimtab.control.decision_log import DecisionLog
 from trimtab.control.search.selection import Choice
 from trimtab.plan.plan import Plan, dense_plan
-from trimtab.run_files.schema import DecisionLine
+from trimtab.run_files.schema import MeasuredLine, ReportedDecision
 
 DENSE = Prediction(dense_plan(), 0.0, 0.2, 1.0, 1.0, 0.3)
 SPARSE = Prediction(Plan.parse("0.01/all-gather"), 0.01, 0.02, 0.2, 1.1, 0.13)
@@ -45,6 +45,6 @@ def test_lines_are_drained_once_in_order_and_read_back_as_they_were_written() ->
     log.measured(Measured(decision.id, 14, 2.0, 0.31, 0.14, 10))
     told, measured = log.drain()
     assert log.drain() == []
-    line = DecisionLine.from_json(told, measured)
-    assert (line.adopted, line.reason, line.measured_seconds) == ("0.01/all-gather", "it is faster", 0.14)
-    assert [point["plan"] for point in line.pareto] == [SPARSE.plan.name, DENSE.plan.name]
+    line = ReportedDecision.from_json(told).with_measured(MeasuredLine.from_json(measured))
+    assert (line.adopted.name, line.reason, line.measured_seconds) == ("0.01/all-gather", "it is faster", 0.14)
+    assert [point.plan for point in line.pareto] == [SPARSE.plan.name, DENSE.plan.name]

@@ -1,7 +1,7 @@
 """When a network that is not measured is told: after some patience, once, and its end once."""
 
 from trimtab.control.monitors.network_alarm import PATIENCE_SECONDS, NetworkAlarm, problem_of
-from trimtab_api.netmon.client import NOTHING_KNOWN, NetworkView
+from trimtab_api.netmon.view import NOTHING_KNOWN, NetworkView
 
 
 def test_a_problem_is_told_once_after_the_patience_and_its_end_once():

@@ -11,11 +11,12 @@ from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.factory import make_controller
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.search.space import Space
-from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, NetworkView, StepReport, SwitchPlan
+from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, StepReport, SwitchPlan
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import BucketTimes, ModuleTimes, Profile
 from trimtab_api.catalogue import Option, Row, planners, schedules, whole_number
 from trimtab_api.errors import UserError
+from trimtab_api.netmon.view import NetworkView
 
 FACTS = ModelFacts(4_000_000, (1_000_000, 1_000_000, 2_000_000), 4)
 RECORDING = "recording:at=1000000:selection=ahead"

@@ -6,9 +6,10 @@ import json
 
 import pytest
 from trimtab.control.factory import make_controller
-from trimtab.control.types import ControllerSettings, ModelFacts, NetworkView
+from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import BucketTimes, ModuleTimes, Profile
+from trimtab_api.netmon.view import NetworkView
 
 FACTS = ModelFacts(4_000_000, (3_000_000, 1_000_000), 4)
 TWO_BUFFERS = FusionPlan((0, 3_000_000))

@@ -3,9 +3,10 @@
 import pytest
 from simulator import GIGABIT
 from trimtab.control.factory import make_controller
-from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, NetworkView, StepReport
+from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, StepReport
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import BucketTimes, ModuleTimes, Profile
+from trimtab_api.netmon.view import NetworkView
 
 FACTS = ModelFacts(4_000_000, (1_000_000, 1_000_000, 2_000_000), 4)
 PLAN = Plan(0.1, "all-gather", "mstopk")

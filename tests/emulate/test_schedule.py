@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_netmon.emulate import Link, Network, Phase, random_network
 from trimtab_netmon.emulate.network_file import parse_network, write_network
-from trimtab_netmon.emulate.random_network import BANDWIDTHS, DURATIONS, LATENCIES
 from trimtab_netmon.emulate.relay import Lag, RelayReport, commands
+from trimtab_netmon.emulate.schedule import BANDWIDTHS, DURATIONS, LATENCIES
 
 FAST = Phase(duration=10, latency=0.001, bandwidth=125e6)
 FAR = Phase(duration=5, latency=0.025, bandwidth=125e6)

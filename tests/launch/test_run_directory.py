@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from trimtab.run_files.layout import RunDirectory
-from trimtab.run_files.result import RunResult
+from trimtab.run_files.schema import RunResult
 from trimtab_api.trainingjob import TrainingJob
 
 JOB = TrainingJob.model_validate(
@@ -45,18 +45,18 @@ def test_what_a_job_runs_is_for_its_user_alone(directory: RunDirectory) -> None:
 
 @pytest.mark.parametrize("state", ["succeeded", "target"])
 def test_after_a_good_end_nothing_is_left_of_the_way_there(directory: RunDirectory, state: str) -> None:
-    directory.write_result(RunResult.of(state, "", plan="dense", began=0.0))
+    directory.write_result(RunResult(state))
     assert {each.name for each in directory.path.iterdir()} == {"job.json", "result.json"}
 
 
 def test_after_a_failure_it_says_how_far_it_came(directory: RunDirectory) -> None:
     directory.unfinished("rank-1").touch()
-    directory.write_result(RunResult.of("failed", "why", plan="dense", began=0.0))
+    directory.write_result(RunResult("failed", "why"))
     assert directory.unfinished("rank-1").exists()
     assert directory.read_starting() == "the first step is under way"
 
 
 def test_a_rank_that_never_took_a_step_is_still_seen_after_a_good_end(directory: RunDirectory) -> None:
     directory.before_first_step("rank-0").touch()
-    directory.write_result(RunResult.of("succeeded", "", plan="dense", began=0.0))
+    directory.write_result(RunResult("succeeded"))
     assert directory.before_first_step("rank-0").exists()

@@ -189,6 +189,11 @@ def test_a_wrong_flag_is_one_line_and_exit_code_2(changes, message):
         (["serve", "--rank=x"], "--rank: 'x': write a whole number from 0 to 1000000"),
         (["serve", "--probe-budget=x"], "--probe-budget: 'x': write a number such as 0.02"),
         (["serve", "--rank", "-1"], "--rank: '-1': write a whole number from 0 to 1000000"),
+        (
+            ["serve", "--rank=0", "--peers=a", "--interface=lo", "--listen=b:1", "extra"],
+            "'extra': is one argument too many; see `trimtab-netmon serve --help`",
+        ),
+        (["serve", "--probe=iperf"], "--probe: 'iperf': is not known; did you mean iperf3?"),
         (["serve", "--rank"], "--rank: needs a value after it; see `trimtab-netmon serve --help`"),
         (
             ["serve", "--rank=0", "--peers=a", "--interface=lo", "--listen=b:1", "--probe-intervall=2s"],

@@ -11,10 +11,9 @@ from trimtab_api.names import MOST_WORKERS, RESERVED_VARIABLES
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob.load import parse_training_job, read_training_job
 from trimtab_operator.children.job import job_manifest
-from trimtab_operator.children.network_policy import network_policy
+from trimtab_operator.children.network import network_policy, service
 from trimtab_operator.children.pod import pod_template
 from trimtab_operator.children.secret import certificates_in, is_intact, issue_certificates, job_file, secret
-from trimtab_operator.children.service import service
 
 
 def pod_of(**template):

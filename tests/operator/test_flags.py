@@ -21,6 +21,7 @@ def test_the_monitors_resources_are_what_was_said():
     ("arguments", "line"),
     [
         ([], "--netmon-image: is missing; see `trimtab-operator --help`"),
+        (["--netmon-image=a", "extra"], "'extra': is one argument too many; see `trimtab-operator --help`"),
         (["--netmon-image=a", "--workers=0"], "--workers: '0': write a whole number from 1 to 1000"),
         (["--netmon-image=a", "--port", "-5"], "--port: '-5': write a whole number from 0 to 65535"),
         (["--netmon-image=a", "--port=http"], "--port: 'http': write a whole number from 0 to 65535"),

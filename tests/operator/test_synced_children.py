@@ -2,9 +2,8 @@
 
 import pytest
 from fixtures import NOW, SETTINGS, UID, job, observed
-from trimtab_operator.children.network_policy import network_policy
+from trimtab_operator.children.network import network_policy, service
 from trimtab_operator.children.secret import secret
-from trimtab_operator.children.service import service
 from trimtab_operator.reconcile.apply import sync_children
 
 

@@ -22,6 +22,7 @@ from trimtab.control.factory import make_controller
 from trimtab.control.settings import controller_settings, fit_to_script
 from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
 from trimtab.launch.environment.launch_environment import LaunchEnvironment
+from trimtab.plan.constraints import Script
 from trimtab.run_files.layout import RunDirectory
 from trimtab.session import attach as attachment
 from trimtab.session.attach import attach
@@ -107,23 +108,26 @@ def test_planners_sparsifiers_and_schedules_that_may_be_chosen_each_stand_there_
 @pytest.mark.parametrize(
     ("script", "schedules", "says"),
     [
-        ({}, ("wait-free", "priority", "deft"), []),
-        ({"by_hand": True}, ("wait-free", "priority"), ["deft cannot be followed by a script that steps by hand"]),
+        (Script(), ("wait-free", "priority", "deft"), []),
+        (Script(is_manual=True), ("wait-free", "priority"), ["deft cannot be followed by a script that steps by hand"]),
         (
-            {"alternating_optimizers": True},
+            Script(alternates=True),
             ("wait-free", "priority"),
             ["deft cannot be followed by optimizers that take turns"],
         ),
-        ({"by_hand": True, "is_hook": True}, ("wait-free",), ["priority, deft cannot be followed by a hook of DDP's"]),
+        (
+            Script(is_manual=True, is_hook=True),
+            ("wait-free",),
+            ["priority, deft cannot be followed by a hook of DDP's"],
+        ),
     ],
 )
 def test_a_script_is_told_which_schedules_of_its_job_it_cannot_follow(
-    tmp_path: Path, script: dict[str, bool], schedules: tuple[str, ...], says: list[str]
+    tmp_path: Path, script: Script, schedules: tuple[str, ...], says: list[str]
 ) -> None:
     said: list[str] = []
     job = load_training_job(job_file(tmp_path, schedules=["wait-free", "priority", "deft"]))
-    kinds = {"alternating_optimizers": False, "by_hand": False, "is_hook": False}
-    settings = fit_to_script(controller_settings(job, SGD), **kinds | script, say=said.append)
+    settings = fit_to_script(controller_settings(job, SGD), script, say=said.append)
     assert settings.schedules == schedules
     assert said == [f"spec.communication.schedules: {each}, and will not be chosen" for each in says]
 
@@ -138,7 +142,7 @@ def test_a_script_is_told_that_it_cannot_follow_rounds_which_its_job_asks_for_an
         assert make_controller(asked, facts).offers_rounds is (not communication), (
             "of what the job asks for it says nothing"
         )
-        settings = fit_to_script(asked, alternating_optimizers=True, by_hand=False, is_hook=False, say=said.append)
+        settings = fit_to_script(asked, Script(alternates=True), say=said.append)
         assert settings.in_loop_of(1000).sources == (sources.default,)
         assert not make_controller(settings, facts).offers_rounds
     (line,) = said

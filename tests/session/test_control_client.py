@@ -16,7 +16,7 @@ from trimtab.control.decision import Measured
 from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, StepReport, SwitchPlan
 from trimtab.plan.plan import Plan, dense_plan
 from trimtab.session.announcements import ControlMessages
-from trimtab_api.netmon.client import NetworkView
+from trimtab_api.netmon.view import NetworkView
 
 
 class FakeWatch:

@@ -10,9 +10,8 @@ import torch
 from kit.rank_pool import RankPool
 from torch import nn
 from trimtab.plan.plan import Plan
-from trimtab.run_files.dropped import DroppedSteps
 from trimtab.run_files.recorder import Recorder
-from trimtab.run_files.schema import LeftOutSteps, Step
+from trimtab.run_files.steps import DroppedSteps, LeftOutSteps, Step
 from trimtab.session.dropped_steps import DropLimit, culprits
 from trimtab.session.session import Session
 from trimtab.transport.group import Group

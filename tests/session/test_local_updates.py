@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.plan.plan import Plan
 from trimtab.run_files.recorder import Recorder
-from trimtab.run_files.schema import RoundEnd
+from trimtab.run_files.steps import RoundEnd
 
 INF = float("inf")
 

@@ -10,8 +10,9 @@ from kit.rank_pool import RankPool
 from kit.training.exchanging_rank import NUM_ELEMENTS, Rank, in_arena_order, spoil
 from torch import Tensor
 from trimtab.control.types import ControllerSettings
+from trimtab.plan.constraints import Script
 from trimtab.plan.plan import WARMUP_RATIOS, FusionPlan, Plan, elements_to_send
-from trimtab.session.checks import check_momentum
+from trimtab.session.checks import check_plan
 from trimtab.transport.group import Group
 from trimtab_api.errors import UserError
 
@@ -134,13 +135,13 @@ def test_what_cannot_be_corrected_is_refused(text: str, message: str) -> None:
 )
 def test_momentum_of_momentum_is_refused_in_one_line(optimizer, own) -> None:
     made = optimizer([torch.nn.Parameter(torch.zeros(1))], **own)
-    check_momentum(Plan.parse("0.1/all-gather"), [made])
+    check_plan(Plan.parse("0.1/all-gather"), Script(), [made])
     plan = Plan.parse("0.1/all-gather/source=gradient:momentum=0.9")
     if own == {"lr": 0.1}:
-        check_momentum(plan, [made])
+        check_plan(plan, Script(), [made])
         return
     with pytest.raises(UserError) as refused:
-        check_momentum(plan, [made])
+        check_plan(plan, Script(), [made])
     assert str(refused.value) == (
         "source: 'gradient:momentum=0.9': corrects the momentum of an optimizer that has none of its own, and"
         f" {optimizer.__name__} has 0.9; give SGD momentum=0, or leave momentum out of the plan"

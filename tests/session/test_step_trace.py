@@ -114,7 +114,8 @@ def test_what_arrives_after_the_update_is_traced_with_its_own_step_and_told_of_w
 
 def test_a_trace_viewer_gets_them_with_the_controllers_plans(run: Path, tmp_path: Path) -> None:
     decision = {"record": "decision", "step": 5, "time": 0.25, "solving_seconds": 0.5, "trigger": "network"}
-    decision |= {"adopted": {"name": "0.01/all-gather"}, "reason": "it is faster"}
+    decision |= {"adopted": {"name": "0.01/all-gather"}, "previous": {"name": "dense-ring"}, "reason": "it is faster"}
+    decision |= {"id": 1, "changed": True, "inputs": {}, "pareto": []}
     (run / "decisions.jsonl").write_text(json.dumps(decision) + "\n")
     out = tmp_path / "trace.json"
     assert main(["trace", str(run), "--out", str(out)]) == 0

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from run_lines import DECISION
 from trimtab.run_files.layout import RunDirectory
 
 
@@ -29,7 +30,7 @@ class RunWriter:
 
     def decision(self, plan, version, reason, num_buffers=1):
         adopted = {"name": plan, "version": version, "fusion": {"cuts": list(range(num_buffers))}}
-        self._append(self.directory.decisions, {"record": "decision", "adopted": adopted, "reason": reason})
+        self._append(self.directory.decisions, DECISION | {"adopted": adopted, "reason": reason})
 
     def end(self, state, message=""):
         self.directory.result.write_text(json.dumps({"state": state, "message": message}))

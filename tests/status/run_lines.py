@@ -29,6 +29,13 @@ STEP = {
 
 DECISION = {
     "record": "decision",
+    "id": 1,
+    "step": 4,
+    "time": 2.0,
+    "reason": "it is faster",
+    "previous": {"name": "dense-ring"},
+    "adopted": {"name": "0.01/all-gather"},
+    "pareto": [],
     "trigger": "network",
     "changed": True,
     "predicted_seconds": 0.2,

@@ -1,7 +1,7 @@
 """What a watcher hears at once, and what can wait."""
 
 import pytest
-from trimtab.status.notify_policy import is_final, is_news
+from trimtab.status.status_reader import is_final, is_news
 from trimtab_api.trainer.v1 import status_pb2
 
 

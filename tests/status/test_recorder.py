@@ -6,9 +6,10 @@ import subprocess
 import sys
 
 from trimtab.run_files import line_file
-from trimtab.run_files.json_files import Tail, all_lines
 from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.line_file import Tail, all_records
 from trimtab.run_files.recorder import Recorder
+from trimtab.run_files.steps import metric_kind
 
 
 def test_a_value_that_is_not_finite_is_null_wherever_it_stands_and_every_line_is_there_at_once(tmp_path):
@@ -51,15 +52,15 @@ def test_a_line_that_does_not_fit_leaves_no_part_behind(tmp_path):
 
 
 def test_a_file_that_has_become_long_is_begun_anew_and_read_in_order(tmp_path, monkeypatch):
-    monkeypatch.setattr(line_file, "MOST_BYTES", 100)
+    monkeypatch.setattr(line_file, "MOST_BYTES", 160)
     directory = RunDirectory(tmp_path)
     recorder, tail, seen = Recorder(tmp_path), Tail(directory.metrics), []
     for step in range(20):
-        recorder.metric({"step": step})
+        recorder.metric({"step": step, "step_seconds": 1})
         seen += [line["step"] for line in tail.new_lines()]
     recorder.close()
     assert seen == list(range(20))
-    kept = [line["step"] for line in all_lines(directory.metrics)]
+    kept = [line.step for line in all_records(directory.metrics, metric_kind)]
     assert kept == list(range(kept[0], 20))
     assert len(kept) >= 3
-    assert sum(each.stat().st_size for each in tmp_path.iterdir()) <= 200
+    assert sum(each.stat().st_size for each in tmp_path.iterdir()) <= 320

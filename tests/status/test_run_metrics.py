@@ -97,7 +97,7 @@ def test_decisions_are_counted_by_what_they_followed(served):
     served.add(
         DECISION,
         {**DECISION, "trigger": "gain", "changed": False, "predicted_seconds": 0.25},
-        {"record": "measured", "measured_step_seconds": 0.24},
+        {"record": "measured", "id": 1, "measured_step_seconds": 0.24},
         {"record": "profile"},
     )
     found = served.scrape()

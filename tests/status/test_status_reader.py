@@ -6,7 +6,7 @@ import time
 import pytest
 from trimtab.cli.status_command import line
 from trimtab.status.status_reader import StatusReader
-from trimtab_api.netmon.client import NetworkView
+from trimtab_api.netmon.view import NetworkView
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob import load_training_job
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from trimtab_api.throttling import TokenBucket
+from trimtab_api.throttling import Backoff, TokenBucket
 
 #: Seconds over which a host's budget is averaged.
 BUDGET_HORIZON = 600.0
@@ -74,19 +74,18 @@ class ProbeInterval:
     """
 
     def __init__(self, shortest: float, num_links: int) -> None:
-        self._shortest = shortest
         self._per_doubling = min(max(num_links, FEWEST_TO_DOUBLE), MOST_TO_DOUBLE)
-        self._longest = longest_interval(shortest, num_links)
+        self._backoff = Backoff(shortest, longest_interval(shortest, num_links))
         self._num_confirmed = 0
 
     @property
     def seconds(self) -> float:
         """Seconds until the next test."""
-        return min(self._shortest * 2.0 ** (self._num_confirmed // self._per_doubling), self._longest)
+        return self._backoff.delay(self._num_confirmed // self._per_doubling)
 
     def confirm(self) -> None:
         """Note a test that found what was known."""
-        if self.seconds < self._longest:
+        if self.seconds < self._backoff.longest:
             self._num_confirmed += 1
 
     def reset(self) -> None:

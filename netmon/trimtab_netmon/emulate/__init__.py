@@ -2,9 +2,8 @@
 
 from trimtab_netmon.emulate.emulator import Emulator, Host, available
 from trimtab_netmon.emulate.network_file import load_network, write_network
-from trimtab_netmon.emulate.random_network import random_network
 from trimtab_netmon.emulate.relay import Lag, RelayError, RelayReport
-from trimtab_netmon.emulate.schedule import Link, Network, Phase
+from trimtab_netmon.emulate.schedule import Link, Network, Phase, random_network
 
 __all__ = [
     "Emulator",

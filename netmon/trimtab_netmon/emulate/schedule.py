@@ -1,11 +1,21 @@
-"""An emulated network: phases of latency and bandwidth over time (`network_file`: as a file)."""
+"""An emulated network: phases of latency and bandwidth over time (`network_file`: as a file); and random ones."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import exp, log
 
 from trimtab_api.errors import UserError
+from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
+
+#: Bounds of random networks: seconds one way,
+LATENCIES = (0.2e-3, 30e-3)
+#: bytes per second, and
+BANDWIDTHS = (parse_bandwidth("50Mbps"), parse_bandwidth("1Gbps"))
+#: seconds of a phase.
+DURATIONS = (10.0, 20.0)
 
 
 @dataclass(frozen=True)
@@ -95,3 +105,27 @@ class Network:
             for j, link in enumerate(phase.links):
                 yield f"phases[{i}].links[{j}].from", link.source
                 yield f"phases[{i}].links[{j}].to", link.destination
+
+
+def random_network(seed: int, seconds: float = 60.0) -> Network:
+    """Draw a network that nobody tuned for, to judge a controller on.
+
+    Phases of 10 to 20 s fill ``seconds``; their latency and bandwidth are drawn from a log scale. The same seed gives
+    the same network. Every quantity has three significant digits, so that `write_network` writes it exactly.
+    """
+    draw = random.Random(seed)
+    phases: list[Phase] = []
+    while sum(phase.duration for phase in phases) < seconds:
+        phases.append(
+            Phase(
+                duration=parse_duration(format_duration(draw.uniform(*DURATIONS))),
+                latency=parse_duration(format_duration(_log_uniform(draw, LATENCIES))),
+                bandwidth=parse_bandwidth(format_bandwidth(_log_uniform(draw, BANDWIDTHS))),
+            )
+        )
+    return Network(tuple(phases))
+
+
+def _log_uniform(draw: random.Random, bounds: tuple[float, float]) -> float:
+    low, high = bounds
+    return exp(draw.uniform(log(low), log(high)))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from trimtab_operator.children.network_policy import network_policy
+from trimtab_operator.children.network import network_policy, service
 from trimtab_operator.children.owned import name_conflict, tampered
 from trimtab_operator.children.secret import is_intact, secret
-from trimtab_operator.children.service import service
 from trimtab_operator.decisions.observed_state import ObservedState
 from trimtab_operator.kube.api import Api, RefusedError
 from trimtab_operator.kube.resources import Object, controller_uid, resource_of

@@ -9,7 +9,6 @@ from typing import Protocol
 
 from trimtab_api.names import attempt_name, possible_jobs
 
-from trimtab_operator.decisions.nodes import Nodes
 from trimtab_operator.decisions.observed_state import BatchJob, ObservedState
 from trimtab_operator.decisions.pod_creation_errors import PodCreationErrors
 from trimtab_operator.decisions.pods import Pod
@@ -27,6 +26,7 @@ from trimtab_operator.kube.resources import (
 )
 from trimtab_operator.rank0.sanitize import Rank0Status
 from trimtab_operator.reconcile.caches import read_cached, trim_training_job
+from trimtab_operator.reconcile.nodes import Nodes
 from trimtab_operator.status.parse import read_status
 
 

@@ -9,6 +9,12 @@ from trimtab_api.catalogue.rows import Schedule
 #: Parts of a gradient that cross at the same time, each over connections of its own.
 MOST_CREDIT = 8
 
+#: Said of a job file, and of settings.
+OVERLAP_IS_STATIC = (
+    "is not chosen by an Adaptive policy, whose law of progress does not know what a round's delay costs; leave it out,"
+    " or write a Static plan of source=update"
+)
+
 _PARTITION = Option(
     "partition", whole_number(0, MOST_ELEMENTS), "most elements of a part; 0: what makes the step shortest", default=0
 )

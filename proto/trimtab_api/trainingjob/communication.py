@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from trimtab_api.catalogue import (
     DEFAULT_COLLECTIVES,
@@ -13,42 +13,15 @@ from trimtab_api.catalogue import (
     SPARSIFIERS,
     VALUE_FORMATS,
     collectives,
-    parse_plan_text,
     planners,
-    reads_no_sparsifier,
     schedules,
     sparsifiers,
     wires,
 )
+from trimtab_api.catalogue.schedules import OVERLAP_IS_STATIC
 from trimtab_api.catalogue.sources import MOST_LOCAL_STEPS
-from trimtab_api.errors import UserError
-from trimtab_api.trainingjob.fields import ApiModel, check_each_once, enum, invalid_value, one_of, spec_of
+from trimtab_api.trainingjob.fields import ApiModel, Ruled, enum, invalid_value, obeys, one_of, spec_of
 from trimtab_api.trainingjob.quantities import BufferSize, Duration, as_written
-from trimtab_api.trainingjob.rules import (
-    OUTER_STEP_NEEDS_LOCAL_STEPS,
-    OVERLAP_IS_STATIC,
-    STATIC_PLAN_SAYS_LOCAL_STEPS,
-)
-
-
-def _check_plan(text: str) -> str:
-    """Check a plan's text (`trimtab_api.catalogue.plan_text`) and return it as it is."""
-    try:
-        parse_plan_text(text)
-    except UserError as error:
-        if error.field == "collective":
-            raise ValueError(f"not a sparse collective; choose from {', '.join(_sparse())}") from None
-        if error.field == "ratio" or error.remedy.startswith("write dense"):
-            remedy = "write dense, or RATIO/COLLECTIVE with a ratio in (0, 1), such as 0.01/all-gather"
-            raise ValueError(remedy) from None
-        raise ValueError(error.remedy if error.field == "plan" else str(error)) from None
-    return text
-
-
-def _check_timeout(seconds: float) -> float:
-    if not 1 <= seconds <= 24 * 3600:
-        raise ValueError("must be at least 1s and at most 24h")
-    return seconds
 
 
 def _sparse() -> Iterable[str]:
@@ -67,8 +40,10 @@ Schedule = Annotated[str, Field(max_length=512), spec_of(schedules)]
 _CANDIDATES = (0.1, 0.033, 0.011, 0.004, 0.001)
 
 
-class RatioBounds(ApiModel):
+class RatioBounds(Ruled):
     """Compression ratios that may be chosen: the fraction of gradient elements sent."""
+
+    at = "spec.communication.ratio"
 
     min: Ratio = Field(0.001, description="Least ratio that may be chosen.")
     max: Ratio = Field(0.1, description="Largest sparse ratio that may be chosen; dense is always allowed.")
@@ -82,17 +57,6 @@ class RatioBounds(ApiModel):
         f" Unless named: those of {', '.join(map(str, _CANDIDATES))} that lie within min..max, or min and max.",
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.min > self.max:
-            raise invalid_value(("min",), self.min, f"is more than max ({self.max:g}); lower it or raise max")
-        check_each_once(("candidates",), self.candidates or ())
-        for index, candidate in enumerate(self.candidates or ()):
-            if not self._holds(candidate):
-                remedy = f"lies outside min..max ({self.min:g}..{self.max:g}); remove it or widen the bounds"
-                raise invalid_value(("candidates", index), candidate, remedy)
-        return self
-
     def tried(self) -> tuple[float, ...]:
         """Return the candidates: those that are named, or the usual ones as far as the bounds allow."""
         usual = tuple(filter(self._holds, _CANDIDATES)) or tuple(dict.fromkeys((self.max, self.min)))
@@ -102,8 +66,10 @@ class RatioBounds(ApiModel):
         return self.min <= ratio <= self.max
 
 
-class Fusion(ApiModel):
+class Fusion(Ruled):
     """The grouping of tensors into buffers."""
+
+    at = "spec.communication.fusion"
 
     buffer_size: BufferSize = Field(
         as_written("25MB"),
@@ -120,11 +86,6 @@ class Fusion(ApiModel):
         description="Further fusion planners that an Adaptive policy may choose from, such as `single` or"
         " `equal:buffers=5`.",
     )
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        check_each_once(("alternatives",), self.alternatives)
-        return self
 
 
 class Triggers(ApiModel):
@@ -145,12 +106,14 @@ class Trials(ApiModel):
     )
 
 
-class LocalSteps(ApiModel):
+class LocalSteps(Ruled):
     """Bounds of the steps that each rank's own optimizer takes between two exchanges of their effect on the weights.
 
     0: ranks exchange gradients, and step together. 1: they exchange updates, after each step. More: they part, and meet
     again at the end of so many steps, or of the loop over ``session.batches``.
     """
+
+    at = "spec.communication.localSteps"
 
     min: int = Field(0, ge=0, le=MOST_LOCAL_STEPS, description="Fewest; 0: gradients. Dense stays allowed.")
     max: int = Field(16, ge=0, le=MOST_LOCAL_STEPS, description="Most; 0: gradients alone.")
@@ -164,22 +127,16 @@ class LocalSteps(ApiModel):
         0.0, ge=0, lt=1, description="Nesterov's, of the outer step; DiLoCo takes 0.9, and a rate of 0.7."
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.min > self.max:
-            raise invalid_value(("min",), self.min, f"is more than max ({self.max}); lower it or raise max")
-        if self.max == 0 and (self.outer_rate, self.outer_momentum) != (1.0, 0.0):
-            raise invalid_value(("max",), self.max, OUTER_STEP_NEEDS_LOCAL_STEPS)
-        return self
 
-
-class Communication(ApiModel):
+class Communication(Ruled):
     """The exchange of gradients over the network."""
+
+    at = "spec.communication"
 
     policy: Literal["Adaptive", "Static"] = Field(
         "Adaptive", description="Adaptive: keep choosing the plan while training. Static: train under `plan`."
     )
-    plan: Annotated[str, Field(max_length=512), AfterValidator(_check_plan)] | None = Field(
+    plan: Annotated[str, Field(max_length=512), obeys("spec.communication.plan")] | None = Field(
         None,
         description="The plan of a Static policy: `dense`, or RATIO/COLLECTIVE such as `0.01/all-gather`; then, by"
         " slashes, axes that are not the default, such as `schedule=priority`. `sparsifier` and `fusion` beside it say"
@@ -240,29 +197,13 @@ class Communication(ApiModel):
     speed_weight: float = Field(
         0.5, ge=0, le=1, description="0 cares for gain alone, 1 for step time alone, 0.5 weighs them alike."
     )
-    timeout: Annotated[Duration, AfterValidator(_check_timeout)] = Field(
+    timeout: Annotated[Duration, obeys("spec.communication.timeout")] = Field(
         as_written("30min"),
         description="Longest that ranks wait for one that stands still, an evaluation on rank 0 alone included.",
     )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        check_each_once(("collectives",), self.collectives)
-        check_each_once(("sparsifierAlternatives",), self.sparsifier_alternatives)
-        check_each_once(("schedules",), self.schedules)
-        check_each_once(("valueFormats",), self.value_formats or ())
-        for index, wire in enumerate(self.value_formats or ()):
-            for name in self.collectives:
-                if wire not in (sends := collectives[name].wires):
-                    remedy = f"{name} sends {' or '.join(sends)}; leave the one or the other out"
-                    raise invalid_value(("valueFormats", index), wire, remedy)
-        self._check_sparsifier()
-        if self.policy == "Static" and self.plan is None:
-            raise invalid_value(("plan",), None, "a Static policy needs a plan, such as 0.01/all-gather")
-        if self.policy == "Adaptive" and self.plan is not None:
-            raise invalid_value(
-                ("plan",), self.plan, "an Adaptive policy chooses its own; remove it or say policy: Static"
-            )
         for index, name in enumerate(self.schedules):
             if self.policy == "Adaptive" and schedules[name].overlaps_rounds:
                 raise invalid_value(("schedules", index), name, OVERLAP_IS_STATIC)
@@ -273,20 +214,4 @@ class Communication(ApiModel):
                 " max: 0, or leave the schedule out"
             )
             raise invalid_value(("localSteps", "max"), self.local_steps.max, remedy)
-        if self.policy == "Static" and self.local_steps is not None:
-            raise invalid_value(("localSteps",), self.local_steps.model_dump(), STATIC_PLAN_SAYS_LOCAL_STEPS)
         return self
-
-    def _check_sparsifier(self) -> None:
-        """Check that each collective that may run reads the sparsifiers, or that these are the default."""
-        if self.policy == "Adaptive":
-            told, alternatives = list(self.collectives), self.sparsifier_alternatives
-        else:
-            told, alternatives = [parse_plan_text(self.plan).collective] if self.plan is not None else [], ()
-        for name in told:
-            if not collectives[name].has_builtin_sparsifier:
-                continue
-            if self.sparsifier != sparsifiers.default:
-                raise invalid_value(("sparsifier",), self.sparsifier, reads_no_sparsifier(name))
-            if alternatives:
-                raise invalid_value(("sparsifierAlternatives",), list(alternatives), reads_no_sparsifier(name))

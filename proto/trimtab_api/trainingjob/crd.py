@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trimtab_api.trainingjob.pod_template import TEMPLATE_RULES
 from trimtab_api.trainingjob.rules import MUTABLE, RULES, immutable
 from trimtab_api.trainingjob.status import Status
 from trimtab_api.trainingjob.template_schema import template_schema
@@ -85,7 +86,7 @@ def _object_schema() -> Schema:
             "status": _status_schema(),
         },
     }
-    for rule in (*RULES, *(immutable(field) for field in spec["properties"] if field not in MUTABLE)):
+    for rule in (*RULES, *TEMPLATE_RULES, *(immutable(field) for field in spec["properties"] if field not in MUTABLE)):
         said = {"rule": rule.holds, "message": rule.message, "fieldPath": rule.field}
         rules = _at(schema, rule.at).setdefault("x-kubernetes-validations", [])
         rules.append({key: value for key, value in said.items() if value})

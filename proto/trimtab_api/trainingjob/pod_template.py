@@ -1,11 +1,17 @@
-"""``spec.template`` of a TrainingJob: Kubernetes' own, with checks of the parts that Trimtab starts or extends."""
+"""``spec.template`` of a TrainingJob: Kubernetes' own, with checks of the parts that Trimtab starts or extends.
+
+`TEMPLATE_RULES` are those of the API server, `check_template` those of a file: of a file nothing has checked the types
+before, and it says which item of a list is wrong. What names of Trimtab's own a cluster takes, one machine leaves free.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+from trimtab_api.names import RESERVED_VARIABLES
 from trimtab_api.trainingjob.fields import Location, invalid_value
+from trimtab_api.trainingjob.rules import Rule
 
 #: The container of the pod template that runs the user's command.
 TRAINER_CONTAINER = "trainer"
@@ -15,6 +21,64 @@ _VARIABLE_NAME = re.compile(r"[ -<>-~]+")
 #: Bytes of one argument or variable that Linux gives a process (MAX_ARG_STRLEN), the name of a variable left out.
 _LONGEST_WORD = 120_000
 _MUST_BE_TEXT = "must be text; put it in quotes"
+_NAME_ONE_TRAINER = f"name exactly one container {TRAINER_CONTAINER}; it runs the training command"
+_WRITE_A_COMMAND = "write a list of strings, such as [python, train.py]"
+
+_CONTAINERS = "spec.template.spec.containers"
+_RESERVED = ", ".join(f"'{variable}'" for variable in RESERVED_VARIABLES)
+
+TEMPLATE_RULES = (
+    Rule(
+        _CONTAINERS,
+        f"self.exists_one(each, each.name == '{TRAINER_CONTAINER}')",
+        _NAME_ONE_TRAINER,
+    ),
+    Rule(
+        f"{_CONTAINERS}[]",
+        "self.name != 'trainer' || has(self.command)",
+        f"the trainer needs a command: {_WRITE_A_COMMAND}",
+        ".command",
+    ),
+    Rule(
+        f"{_CONTAINERS}[]",
+        "self.name != 'trainer' || has(self.image)",
+        "the trainer needs an image on a cluster: write one that holds trimtab and your script",
+        ".image",
+    ),
+    Rule(
+        f"{_CONTAINERS}[]",
+        "self.name != 'trainer' || !has(self.env) || self.env.all(each, each.name != '' && !each.name.contains('='))",
+        "holds a variable without a name, or with = in it; name each in printable ASCII without =",
+        ".env",
+    ),
+    Rule(
+        f"{_CONTAINERS}[]",
+        f"self.name != 'trainer' || !has(self.env) || self.env.all(each, !(each.name in [{_RESERVED}]))",
+        f"holds a variable that the launcher sets; remove it ({', '.join(RESERVED_VARIABLES)})",
+        ".env",
+    ),
+    Rule(
+        "spec.template.spec",
+        "!has(self.restartPolicy) || self.restartPolicy == 'Never'",
+        "is always Never: all ranks restart together; remove it, and set spec.restartPolicy instead",
+        ".restartPolicy",
+    ),
+    Rule("spec.template.spec", "!has(self.hostname)", "is given to each worker; remove it", ".hostname"),
+    Rule("spec.template.spec", "!has(self.subdomain)", "is the job's Service; remove it", ".subdomain"),
+    *(
+        Rule(
+            at,
+            "self.all(each, each.name != 'netmon')",
+            "netmon is the name of the network monitor that every pod is given; choose another",
+        )
+        for at in ("spec.template.spec.initContainers", _CONTAINERS)
+    ),
+    Rule(
+        "spec.template.spec.volumes",
+        "self.all(each, each.name == 'trimtab-run' || !each.name.startsWith('trimtab-'))",
+        "names that begin with trimtab- are taken (but for trimtab-run, where runs are kept); choose another",
+    ),
+)
 
 
 def check_template(template: dict[str, Any]) -> None:
@@ -27,8 +91,7 @@ def check_template(template: dict[str, Any]) -> None:
         raise invalid_value(("template", "spec", "containers"), containers, "write a list of containers")
     names = [container.get("name") for container in containers]
     if names.count(TRAINER_CONTAINER) != 1:
-        remedy = f"name exactly one container {TRAINER_CONTAINER}; it runs the training command"
-        raise invalid_value(("template", "spec", "containers"), names, remedy)
+        raise invalid_value(("template", "spec", "containers"), names, _NAME_ONE_TRAINER)
     index = names.index(TRAINER_CONTAINER)
     _check_trainer(containers[index], ("template", "spec", "containers", index))
     _check_shapes(template, index)
@@ -73,7 +136,7 @@ def _check_trainer(container: dict[str, Any], field: Location) -> None:
 def _check_words(words: Any, field: Location) -> None:
     """Check that a command is a list of strings, not empty."""
     if not isinstance(words, list) or not words:
-        raise invalid_value(field, words, "write a list of strings, such as [python, train.py]; quote numbers")
+        raise invalid_value(field, words, f"{_WRITE_A_COMMAND}; quote numbers")
     for index, word in enumerate(words):
         if word is None:
             raise invalid_value((*field, index), "null", _MUST_BE_TEXT)

@@ -18,6 +18,8 @@ _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 #: A duration as a user writes it.
 DURATION_PATTERN = rf"^{_NUMBER} ?(us|ms|s|min|h)$"
 _SIZE_PATTERN = rf"^{_NUMBER} ?(B|kB|MB|GB|KiB|MiB|GiB)$"
+#: Of a buffer's size.
+HOLDS_NOTHING = "holds nothing; write a size such as 25MB, or single for one buffer"
 _BUFFER_PATTERN = rf"^(single|{_NUMBER} ?(B|kB|MB|GB|KiB|MiB|GiB))$"
 
 
@@ -44,7 +46,7 @@ def _parse_buffer_size(text: str) -> Any:
         return SINGLE
     size = parse_size(text)
     if size == 0:
-        raise UserError("holds nothing; write a size such as 25MB, or single for one buffer")
+        raise UserError(HOLDS_NOTHING)
     if size > MOST_BUFFER_BYTES:
         raise UserError(f"is more than {format_size(MOST_BUFFER_BYTES)}; write single for one buffer")
     return size

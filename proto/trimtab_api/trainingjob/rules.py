@@ -1,11 +1,14 @@
-"""The rules of a TrainingJob beyond types and bounds, in the language of the API server (CEL).
+"""The rules of a TrainingJob beyond types and bounds, each once, in two languages.
 
-The API server checks them at ``kubectl apply``. The validators in `types` check the same of a file on one machine, and
-a test holds the two against each other. A message gives the remedy; the API server puts the field before it.
+The API server checks a rule by CEL at ``kubectl apply``: the definition is generated from here. Everything else that
+reads a job (launchers, sessions, the operator) checks it in Python, by `Ruled` and `obeys` of `fields`. A test holds
+the two against each other. A message gives the remedy; whoever says it puts the field before it.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,26 +18,39 @@ from trimtab_api.catalogue import (
     SPARSE_COLLECTIVES,
     Registry,
     collectives,
+    parse_plan_text,
     planners,
     reads_no_sparsifier,
     schedules,
     sparsifiers,
 )
-from trimtab_api.names import MOST_WORKERS, RESERVED_VARIABLES
-from trimtab_api.trainingjob.quantities import DURATION_PATTERN
+from trimtab_api.errors import UserError
+from trimtab_api.names import MOST_WORKERS
+from trimtab_api.trainingjob.quantities import DURATION_PATTERN, HOLDS_NOTHING
+
+#: Said in Python of a value, or of a field of it: True says the rule's message, a text is more exact than that.
+Verdict = bool | str | None
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule, evaluated wherever the schema at ``at`` has a value."""
+    """One rule, evaluated wherever there is a value at its place."""
 
     at: str
-    """Dotted path of the schema; ``[]`` is each item of a list; empty: the whole object."""
+    """Dotted path of the value; ``[]`` is each item of a list; empty: the whole object."""
     holds: str
     """CEL: true of a good value, which it calls `self`."""
     message: str
     field: str = ""
     """The field at fault beneath ``at``, such as ``.plan``; empty: the value itself."""
+    wrong: Callable[[Any], Verdict] | None = None
+    """Whether a value breaks the rule. None: a type says it in Python, or only a cluster asks."""
+    wrong_item: Callable[[Any, Any], Verdict] | None = None
+    """The same for each item of the list ``field``, given the value and the item."""
+
+    def said(self, verdict: Verdict) -> str:
+        """Return what a verdict, which is not empty, says."""
+        return self.message if verdict is True else str(verdict)
 
 
 #: Fields of the spec that may change while the job exists.
@@ -56,19 +72,17 @@ _TWO_BITS = ", ".join(f"'{row.name}'" for row in collectives.rows() if not row.i
 _SELECT_THEMSELVES = tuple(name for name in SPARSE_COLLECTIVES if collectives[name].has_builtin_sparsifier)
 _OF_THOSE = f"/({'|'.join(_SELECT_THEMSELVES)})(:[^/]*)?"
 _READS_NO_SPARSIFIER = "; ".join(map(reads_no_sparsifier, _SELECT_THEMSELVES))
-_RESERVED = ", ".join(f"'{variable}'" for variable in RESERVED_VARIABLES)
-_PLAN_REMEDY = (
-    "write dense, or RATIO/COLLECTIVE with a ratio in (0, 1), such as 0.01/all-gather; collectives: "
-    f"{', '.join(SPARSE_COLLECTIVES)}"
-)
+_WRITE_A_PLAN = "write dense, or RATIO/COLLECTIVE with a ratio in (0, 1), such as 0.01/all-gather"
+#: Valid names of network interfaces; Linux takes 15 characters.
+_INTERFACE = "^[A-Za-z0-9][-_.A-Za-z0-9]*$"
+#: Valid names of jobs, whose pods and Service are named after them.
+NAME_PATTERN, LONGEST_NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$", 52
 
 
 def _is_spec_for(axis: Registry[Any]) -> str:
     """Return the CEL for a scheme of the axis with any options, which are read by whoever plans with them."""
     return f"self.matches('^({'|'.join(axis.built_in)}){_OPTIONS}$')"
 
-
-_CONTAINERS = "spec.template.spec.containers"
 
 #: CEL: seconds of a duration, which obeys DURATION_PATTERN.
 _SECONDS = (
@@ -79,50 +93,79 @@ _SECONDS = (
     "double(self.replace('s', '').trim()))"
 )
 
-#: Said by the API server and by the validators alike.
-TOO_MANY_WORKERS = (
-    f"must be at most {MOST_WORKERS}: the monitors of a job measure every pair of its workers, and were proven with so "
-    "many; use fewer, with more processesPerWorker"
-)
 
-STATIC_PLAN_SAYS_LOCAL_STEPS = (
-    "a Static plan says it by itself, such as 0.01/all-gather/source=update:steps=8; remove it"
-)
+def _plan_error(text: str) -> Verdict:
+    """Return what is wrong with a plan's text (`trimtab_api.catalogue.plan_text`)."""
+    try:
+        parse_plan_text(text)
+    except UserError as error:
+        if error.field == "collective":
+            sparse = (row.name for row in collectives.rows() if not row.is_dense)
+            return f"not a sparse collective; choose from {', '.join(sparse)}"
+        if error.field == "ratio" or error.remedy.startswith("write dense"):
+            return _WRITE_A_PLAN
+        return error.remedy if error.field == "plan" else str(error)
+    return None
 
-OVERLAP_IS_STATIC = (
-    "is not chosen by an Adaptive policy, whose law of progress does not know what a round's delay costs; leave it out,"
-    " or write a Static plan of source=update"
-)
 
-OUTER_STEP_NEEDS_LOCAL_STEPS = (
-    "leaves no rounds that an outer step could follow; raise it, or remove outerRate and outerMomentum"
-)
+def _reads_no_sparsifier(communication: Any) -> Verdict:
+    """Return why a sparsifier beside the default is not read: by a collective that may run and selects by itself."""
+    if communication.policy == "Adaptive":
+        may_run = communication.collectives
+    else:
+        may_run = () if communication.plan is None else (parse_plan_text(communication.plan).collective,)
+    return next((reads_no_sparsifier(name) for name in may_run if collectives[name].has_builtin_sparsifier), None)
+
+
+def _not_sent(communication: Any, wire: str) -> Verdict:
+    """Return which collective that may run does not send a value format."""
+    for name in communication.collectives:
+        if wire not in (sends := collectives[name].wires):
+            return f"{name} sends {' or '.join(sends)}; leave the one or the other out"
+    return None
+
+
+def unreachable(metric: str, value: float) -> str | None:
+    """Return why a metric can never have a value, or always has; None if it can be aimed at."""
+    if metric == "accuracy" and not 0 < value <= 1:
+        return "an accuracy is a share, more than 0 and at most 1, such as 0.97"
+    return None
+
 
 RULES = (
-    Rule("spec.workers", f"self <= {MOST_WORKERS}", TOO_MANY_WORKERS),
+    Rule(
+        "spec.workers",
+        f"self <= {MOST_WORKERS}",
+        f"must be at most {MOST_WORKERS}: the monitors of a job measure every pair of its workers, and were proven with"
+        " so many; use fewer, with more processesPerWorker",
+        wrong=lambda workers: workers > MOST_WORKERS,
+    ),
     Rule(
         "",
-        "self.metadata.name.size() <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-        "metadata.name: must be at most 52 lower-case letters, digits and hyphens, beginning with a letter and ending "
-        "with a letter or digit: pods and a Service are named after it",
+        f"self.metadata.name.size() <= {LONGEST_NAME} && self.metadata.name.matches('{NAME_PATTERN}')",
+        f"metadata.name: must be at most {LONGEST_NAME} lower-case letters, digits and hyphens, beginning with a letter"
+        " and ending with a letter or digit: pods and a Service are named after it",
     ),
     Rule(
         "spec.communication",
         "self.policy != 'Static' || has(self.plan)",
         "a Static policy needs a plan, such as 0.01/all-gather",
         ".plan",
+        lambda self: self.policy == "Static" and self.plan is None,
     ),
     Rule(
         "spec.communication",
         "self.policy != 'Adaptive' || !has(self.plan)",
         "an Adaptive policy chooses its own; remove it or say policy: Static",
         ".plan",
+        lambda self: self.policy == "Adaptive" and self.plan is not None,
     ),
     Rule(
         "spec.communication.plan",
         f"self.matches('{_DENSE}') || (self.matches('{_PLAN}') && double(self.split('/')[0]) > 0.0 "
         "&& double(self.split('/')[0]) < 1.0)",
-        _PLAN_REMEDY,
+        f"{_WRITE_A_PLAN}; collectives: {', '.join(SPARSE_COLLECTIVES)}",
+        wrong=_plan_error,
     ),
     Rule("spec.communication.plan", f"!self.matches('{_OF_THOSE}/(.*/)?sparsifier=')", _READS_NO_SPARSIFIER),
     Rule(
@@ -132,6 +175,7 @@ RULES = (
         f"self.collectives.all(each, !each.matches('^({'|'.join(_SELECT_THEMSELVES)})$')))",
         _READS_NO_SPARSIFIER,
         ".sparsifier",
+        lambda self: self.sparsifier != sparsifiers.default and _reads_no_sparsifier(self),
     ),
     Rule(
         "spec.communication",
@@ -139,26 +183,45 @@ RULES = (
         f"self.collectives.all(each, !each.matches('^({'|'.join(_SELECT_THEMSELVES)})$'))",
         _READS_NO_SPARSIFIER,
         ".sparsifierAlternatives",
+        lambda self: self.policy == "Adaptive" and self.sparsifier_alternatives and _reads_no_sparsifier(self),
     ),
-    Rule("spec.communication.ratio", "self.min <= self.max", "is more than max; lower it or raise max", ".min"),
+    Rule(
+        "spec.communication.ratio",
+        "self.min <= self.max",
+        "is more than max; lower it or raise max",
+        ".min",
+        lambda self: self.min > self.max and f"is more than max ({self.max:g}); lower it or raise max",
+    ),
     Rule(
         "spec.communication.ratio",
         "!has(self.candidates) || self.candidates.all(each, each >= self.min && each <= self.max)",
         "one lies outside min..max; remove it or widen the bounds",
         ".candidates",
+        wrong_item=lambda self, ratio: (
+            not self.min <= ratio <= self.max
+            and f"lies outside min..max ({self.min:g}..{self.max:g}); remove it or widen the bounds"
+        ),
     ),
-    Rule("spec.communication.localSteps", "self.min <= self.max", "is more than max; lower it or raise max", ".min"),
+    Rule(
+        "spec.communication.localSteps",
+        "self.min <= self.max",
+        "is more than max; lower it or raise max",
+        ".min",
+        lambda self: self.min > self.max and f"is more than max ({self.max}); lower it or raise max",
+    ),
     Rule(
         "spec.communication.localSteps",
         "self.max > 0 || (self.outerRate == 1.0 && self.outerMomentum == 0.0)",
-        OUTER_STEP_NEEDS_LOCAL_STEPS,
+        "leaves no rounds that an outer step could follow; raise it, or remove outerRate and outerMomentum",
         ".max",
+        lambda self: self.max == 0 and (self.outer_rate, self.outer_momentum) != (1.0, 0.0),
     ),
     Rule(
         "spec.communication",
         "self.policy != 'Static' || !has(self.localSteps)",
-        STATIC_PLAN_SAYS_LOCAL_STEPS,
+        "a Static plan says it by itself, such as 0.01/all-gather/source=update:steps=8; remove it",
         ".localSteps",
+        lambda self: self.policy == "Static" and self.local_steps is not None,
     ),
     Rule(
         "spec.communication",
@@ -166,11 +229,12 @@ RULES = (
         f"self.collectives.all(each, each in [{_TWO_BITS}])",
         f"int2 is sent by {_TWO_BITS} alone; leave it or the other collectives out",
         ".valueFormats",
+        wrong_item=_not_sent,
     ),
     Rule(
         "spec.communication.fusion.bufferSize",
         "self == 'single' || self.matches('[1-9]')",
-        "holds nothing; write a size such as 25MB, or single for one buffer",
+        HOLDS_NOTHING,
     ),
     Rule(
         "spec.communication.fusion.alternatives[]",
@@ -186,12 +250,20 @@ RULES = (
         "spec.communication.timeout",
         f"!self.matches(r'{DURATION_PATTERN}') || ({_SECONDS} >= 1.0 && {_SECONDS} <= 86400.0)",
         "must be at least 1s and at most 24h",
+        wrong=lambda seconds: not 1 <= seconds <= 24 * 3600,
     ),
     Rule(
         "spec.target",
         "self.metric != 'accuracy' || (self.value > 0.0 && self.value <= 1.0)",
         "an accuracy is a share, more than 0 and at most 1, such as 0.97",
         ".value",
+        lambda self: unreachable(self.metric, self.value),
+    ),
+    Rule(
+        "spec.checkpoint.interval",
+        f"!self.matches(r'{DURATION_PATTERN}') || {_SECONDS} >= 1.0",
+        "must be at least 1s",
+        wrong=lambda seconds: seconds < 1.0,
     ),
     Rule(
         "spec.network.probeInterval",
@@ -202,56 +274,13 @@ RULES = (
         "self.endsWith('h') ? double(self.replace('h', '').trim()) >= 0.00003 : "
         "double(self.replace('s', '').trim()) >= 0.1)",
         "must be at least 100ms",
+        wrong=lambda seconds: seconds < 0.1,
     ),
     Rule(
-        _CONTAINERS,
-        "self.exists_one(each, each.name == 'trainer')",
-        "name exactly one container trainer; it runs the training command",
-    ),
-    Rule(
-        f"{_CONTAINERS}[]",
-        "self.name != 'trainer' || has(self.command)",
-        "the trainer needs a command: write a list of strings, such as [python, train.py]",
-        ".command",
-    ),
-    Rule(
-        f"{_CONTAINERS}[]",
-        "self.name != 'trainer' || has(self.image)",
-        "the trainer needs an image on a cluster: write one that holds trimtab and your script",
-        ".image",
-    ),
-    Rule(
-        f"{_CONTAINERS}[]",
-        "self.name != 'trainer' || !has(self.env) || self.env.all(each, each.name != '' && !each.name.contains('='))",
-        "holds a variable without a name, or with = in it; name each in printable ASCII without =",
-        ".env",
-    ),
-    Rule(
-        f"{_CONTAINERS}[]",
-        f"self.name != 'trainer' || !has(self.env) || self.env.all(each, !(each.name in [{_RESERVED}]))",
-        f"holds a variable that the launcher sets; remove it ({', '.join(RESERVED_VARIABLES)})",
-        ".env",
-    ),
-    Rule(
-        "spec.template.spec",
-        "!has(self.restartPolicy) || self.restartPolicy == 'Never'",
-        "is always Never: all ranks restart together; remove it, and set spec.restartPolicy instead",
-        ".restartPolicy",
-    ),
-    Rule("spec.template.spec", "!has(self.hostname)", "is given to each worker; remove it", ".hostname"),
-    Rule("spec.template.spec", "!has(self.subdomain)", "is the job's Service; remove it", ".subdomain"),
-    *(
-        Rule(
-            at,
-            "self.all(each, each.name != 'netmon')",
-            "netmon is the name of the network monitor that every pod is given; choose another",
-        )
-        for at in ("spec.template.spec.initContainers", _CONTAINERS)
-    ),
-    Rule(
-        "spec.template.spec.volumes",
-        "self.all(each, each.name == 'trimtab-run' || !each.name.startsWith('trimtab-'))",
-        "names that begin with trimtab- are taken (but for trimtab-run, where runs are kept); choose another",
+        "spec.network.secondInterface",
+        f"self.matches(r'{_INTERFACE}')",
+        "name it as `ip link` lists it, such as net1",
+        wrong=lambda name: not re.fullmatch(_INTERFACE, name),
     ),
     Rule(
         "spec",

@@ -1,7 +1,7 @@
-"""The schema of ``spec.template``: Kubernetes' pod template, with bounds and without descriptions.
+"""What ``spec.template``, Kubernetes' pod template, may hold: its schema for a cluster, its names for one machine.
 
-Bounds keep a tenant from storing what takes much more memory than text, and the API server needs them to estimate what
-its rules cost. An object of etcd has at most 1.5 MB, whatever the bounds allow.
+The schema has bounds and no descriptions. Bounds keep a tenant from storing what takes much more memory than text, and
+the API server needs them to estimate what its rules cost. An object of etcd has at most 1.5 MB, whatever they allow.
 """
 
 from __future__ import annotations
@@ -11,6 +11,27 @@ from typing import Any
 from trimtab_api.trainingjob.kubernetes_types import TYPES
 
 Schema = dict[str, Any]
+
+# On one machine, where no API server checks the template, `trimtab run` holds a file against these names. A test holds
+# them against Kubernetes' client.
+
+#: The definition's schema leaves out what the API server alone sets, and the containers of debuggers.
+METADATA = frozenset(TYPES["ObjectMeta"]) | {
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generateName",
+    "generation",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+}
+POD_TEMPLATE = frozenset(TYPES["PodTemplateSpec"])
+POD = frozenset(TYPES["PodSpec"]) | {"ephemeralContainers"}
+CONTAINER = frozenset(TYPES["Container"])
+VARIABLE = frozenset(TYPES["EnvVar"])
+VOLUME = frozenset(TYPES["Volume"])
 
 #: Most items of a list, by field; `_LIST` where a field is not here.
 _LISTS = {

@@ -7,59 +7,32 @@ the remedy; `load_training_job` turns that into a line naming file and field.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trimtab_api.catalogue import parse_plan_text, rank_count_error
 from trimtab_api.names import MOST_WORKERS
 from trimtab_api.trainingjob.communication import Communication
-from trimtab_api.trainingjob.fields import ApiModel, invalid_value
+from trimtab_api.trainingjob.fields import ApiModel, Ruled, invalid_value, obeys
 from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER, check_template
 from trimtab_api.trainingjob.quantities import Duration, Size, as_written
-from trimtab_api.trainingjob.rules import TOO_MANY_WORKERS
+from trimtab_api.trainingjob.rules import LONGEST_NAME, NAME_PATTERN
 
 API_VERSION = "trimtab.dev/v1alpha1"
 KIND = "TrainingJob"
 
 #: Seconds of a year, the longest that anything here may last.
 _YEAR = 365 * 24 * 3600
-#: Valid names of network interfaces; Linux takes 15 characters.
-_INTERFACE, _INTERFACE_REMEDY = r"^[A-Za-z0-9][-_.A-Za-z0-9]*$", "name it as `ip link` lists it, such as net1"
-_DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+Interface = Annotated[str, Field(max_length=15), obeys("spec.network.secondInterface")]
 
 
-def _check_probe_interval(seconds: float) -> float:
-    if seconds < 0.1:
-        raise ValueError("must be at least 100ms")
-    return seconds
-
-
-def _check_workers(workers: int) -> int:
-    if workers > MOST_WORKERS:
-        raise ValueError(TOO_MANY_WORKERS)
-    return workers
-
-
-def _check_interface(name: str) -> str:
-    if not re.fullmatch(_INTERFACE, name):
-        raise ValueError(_INTERFACE_REMEDY)
-    return name
-
-
-_INTERFACE_RULE = {"rule": f"self.matches(r'{_INTERFACE}')", "message": _INTERFACE_REMEDY}
-Interface = Annotated[
-    str,
-    Field(max_length=15, json_schema_extra={"x-kubernetes-validations": [_INTERFACE_RULE]}),
-    AfterValidator(_check_interface),
-]
-
-
-class Network(ApiModel):
+class Network(Ruled):
     """The settings of network measurement."""
 
-    probe_interval: Annotated[Duration, AfterValidator(_check_probe_interval)] = Field(
+    at = "spec.network"
+
+    probe_interval: Annotated[Duration, obeys("spec.network.probeInterval")] = Field(
         as_written("2s"),
         description="Time between two bandwidth tests of the job, budget permitting; it doubles, up to 64 times as"
         " long, while tests confirm what is known.",
@@ -85,14 +58,10 @@ class Network(ApiModel):
     )
 
 
-def _check_checkpoint_interval(seconds: float) -> float:
-    if seconds < 1:
-        raise ValueError("must be at least 1s")
-    return seconds
-
-
-class Checkpoint(ApiModel):
+class Checkpoint(Ruled):
     """Where a job's state is kept, so that a restart goes on from there."""
+
+    at = "spec.checkpoint"
 
     path: str = Field(
         min_length=1,
@@ -101,7 +70,7 @@ class Checkpoint(ApiModel):
         " fsspec knows, such as `s3://bucket/folder`. Credentials come from the environment of the container. A job"
         " that finds checkpoints there goes on from the newest whole one.",
     )
-    interval: Annotated[Duration, AfterValidator(_check_checkpoint_interval)] = Field(
+    interval: Annotated[Duration, obeys("spec.checkpoint.interval")] = Field(
         as_written("10min"), description="Time between two checkpoints; a store that is too slow delays the next."
     )
     steps: int | None = Field(
@@ -113,32 +82,21 @@ class Checkpoint(ApiModel):
     )
 
 
-class Target(ApiModel):
+class Target(Ruled):
     """The result whose time of arrival `trimtab compare` and the report show."""
+
+    at = "spec.target"
 
     metric: str = Field(
         "accuracy", min_length=1, max_length=128, description="A metric that the training script reports."
     )
     value: float = Field(description="The value to reach; an accuracy is a share, more than 0 and at most 1.")
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if trouble := unreachable(self.metric, self.value):
-            raise invalid_value(("value",), self.value, trouble)
-        return self
-
-
-def unreachable(metric: str, value: float) -> str | None:
-    """Return why a metric can never have a value, or always has; None if it can be aimed at."""
-    if metric == "accuracy" and not 0 < value <= 1:
-        return "an accuracy is a share, more than 0 and at most 1, such as 0.97"
-    return None
-
 
 class Spec(ApiModel):
     """The training to run: command, number of workers, and settings."""
 
-    workers: Annotated[int, AfterValidator(_check_workers)] = Field(
+    workers: Annotated[int, obeys("spec.workers")] = Field(
         ge=1, description=f"Number of workers: pods, or their local equivalents; at most {MOST_WORKERS}."
     )
     processes_per_worker: int = Field(1, ge=1, le=64, description="Trainer processes in each worker, one a GPU.")
@@ -230,7 +188,7 @@ class Metadata(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
-    name: Annotated[str, Field(pattern=_DNS_LABEL, max_length=52)] = Field(
+    name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=LONGEST_NAME)] = Field(
         description="Name of the job; its pods and services are named after it."
     )
     labels: dict[str, str] | None = Field(None, description="Labels, which all that is made of the job has too.")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
 
     from trimtab.launch.local.run import RunRequest
-    from trimtab.report.summary import Target
+    from trimtab.run_files.schema import Target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -126,7 +126,7 @@ def compare(
     """
     from trimtab.launch.local.run import RunRequest, already_finished
     from trimtab.report.comparison import run_directory, write_comparison
-    from trimtab.run_files.result import SUCCESS_STATES
+    from trimtab.run_files.schema import SUCCESS_STATES
 
     requests = [
         RunRequest(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from trimtab_api.cli import Parser, join_negative_values, unused_arguments_error
+from trimtab_api.cli import Parser
 from trimtab_api.errors import UserError
 
 from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted
@@ -71,35 +70,24 @@ def _dispatch(arguments: Sequence[str]) -> int:
         prog="trimtab", description="Training that adapts its gradient communication to the network it finds."
     )
     parser.add_argument("--version", action="version", version=f"trimtab {version('trimtab')}")
-    runs = _add_subcommands(parser, COMMANDS, arguments[:1])
-    if arguments[:1] == ["bench"]:
-        bench = runs["bench"][0]
-        runs = _add_subcommands(bench, BENCHES, arguments[1:2])
-    args, rest = parser.parse_known_args(join_negative_values(arguments) if arguments[:1] != ["worker"] else arguments)
-    subparser, run = runs[args.command]
-    if rest:
-        raise unused_arguments_error(rest, subparser)
-    return run(args)
+    _add_subcommands(parser, COMMANDS, arguments)
+    args = parser.parse_args(arguments)
+    code: int = args.handler(args)
+    return code
 
 
-def _add_subcommands(
-    parser: Parser, commands: Sequence[Subcommand], asked: Sequence[str]
-) -> dict[str, tuple[Parser, Callable[[argparse.Namespace], int]]]:
-    """Add every subcommand with its help. Only the one in ``asked`` is imported and gets its arguments."""
+def _add_subcommands(parser: Parser, commands: Sequence[Subcommand], words: Sequence[str]) -> None:
+    """Add every subcommand with its help. Only the one that ``words`` begin with is imported and gets its arguments."""
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    added = {}
     for command in commands:
         subparser = subparsers.add_parser(
             command.name, help=command.help, description=f"{command.help[0].upper()}{command.help[1:]}."
         )
-        run: Callable[[argparse.Namespace], int] = _no_command
-        if command.module and [command.name] == list(asked):
+        if command.name not in words[:1]:
+            continue
+        if command.module:
             module = importlib.import_module(f"trimtab.cli.{command.module}")
             module.add_arguments(subparser)
-            run = module.run
-        added[command.name] = (subparser, run)
-    return added
-
-
-def _no_command(args: argparse.Namespace) -> int:
-    raise AssertionError(f"argparse accepted {args.command!r} although it was not asked for")
+            subparser.set_defaults(handler=module.run)
+        else:
+            _add_subcommands(subparser, BENCHES, words[1:])

@@ -18,8 +18,8 @@ from trimtab_api.units import format_duration
 from trimtab.cli.log_tail import LogTail
 from trimtab.cli.run_view import RunView
 from trimtab.launch.processes.supervisor import Ending
-from trimtab.report.summary import Target
 from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.schema import Target
 
 #: Seconds between lines where there is no terminal.
 LINE_SECONDS = 5.0

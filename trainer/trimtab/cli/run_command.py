@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     from trimtab.launch.local.run import run as run_job
     from trimtab.report.summary import summarise, target_of
     from trimtab.report.table import sentence
-    from trimtab.run_files.best_effort import is_complete
+    from trimtab.run_files.layout import is_complete
     from trimtab.run_files.reader import read_run
 
     plan = None if args.plan is None else parse_plan(args.plan, "--plan")

@@ -12,11 +12,10 @@ from rich.table import Table
 from rich.text import Text
 from trimtab_api.units import format_bandwidth, format_duration
 
-from trimtab.report.summary import Target
-from trimtab.run_files.dropped import DroppedSteps
-from trimtab.run_files.json_files import Tail, read_record
 from trimtab.run_files.layout import RunDirectory
-from trimtab.run_files.schema import ALONE, Evaluation, LeftOutSteps, Step
+from trimtab.run_files.line_file import Tail
+from trimtab.run_files.schema import DecisionLine, NetworkNote, Target, decision_kind
+from trimtab.run_files.steps import ALONE, DroppedSteps, Evaluation, LeftOutSteps, Step, metric_kind
 
 #: Steps that the strips of a panel show.
 NUM_SHOWN = 56
@@ -46,20 +45,21 @@ class RunView:
 
     def read(self) -> None:
         """Take in what the files have gained."""
-        for line in self._metrics.new_lines():
-            if line.get("event") == "evaluation":
-                self._evaluations.append(read_record(Evaluation.from_json, line, self.directory.metrics))
-            elif line.get("event") == "left out":
-                self._dropped.add_left_out(read_record(LeftOutSteps.from_json, line, self.directory.metrics))
-            elif "event" not in line:
-                self._step = read_record(Step.from_json, line, self.directory.metrics)
-                self._dropped.add(self._step)
-                self._gain = self._gain if self._step.gain is None else self._step.gain
-                self._shown.append(self._step)
-        for line in self._decisions.new_lines():
-            self._reason = line.get("reason", self._reason)
-            if line.get("record") == "network":
-                self._network_problem = line.get("problem", "")
+        for line in self._metrics.new_records(metric_kind):
+            if isinstance(line, Evaluation):
+                self._evaluations.append(line)
+            elif isinstance(line, LeftOutSteps):
+                self._dropped.add_left_out(line)
+            elif isinstance(line, Step):
+                self._step = line
+                self._dropped.add(line)
+                self._gain = self._gain if line.gain is None else line.gain
+                self._shown.append(line)
+        for told in self._decisions.new_records(decision_kind):
+            if isinstance(told, DecisionLine):
+                self._reason = told.reason
+            elif isinstance(told, NetworkNote):
+                self._network_problem = told.problem
 
     def has_reached(self, target: Target | None) -> bool:
         """Return whether any evaluation so far has reached the target."""
@@ -121,7 +121,7 @@ class RunView:
             "exposed_seconds": step.step_seconds - step.compute_seconds,
             "latency_seconds": step.latency,
             "bandwidth_bytes_per_second": step.bandwidth,
-            "network_is_stale": step.network_is_stale,
+            "network_is_stale": bool(step.network_is_stale),
             "network_problem": self._network_problem,
             "dropped_steps": self._dropped.num,
             "dropped_by": self._dropped.by,

@@ -1,8 +1,8 @@
 """The adaptive controller: observe, and say what to do next.
 
-    network views ──▶ NetworkWatch ─┐                                                 ┌──▶ KeepGoing
-    step reports ───▶ Learner ──────┼──▶ guard? ──▶ trigger? ──▶ trials? ──▶ choose ──┼──▶ RunTrials
-    profiles ───────▶ Predictor ────┘                                                 └──▶ SwitchPlan
+    network views ──▶ NetworkEstimator ─┐                                                 ┌──▶ KeepGoing
+    step reports ───▶ Learner ──────────┼──▶ guard? ──▶ trigger? ──▶ trials? ──▶ choose ──┼──▶ RunTrials
+    profiles ───────▶ Predictor ────────┘                                                 └──▶ SwitchPlan
 
 Every change of plan follows a change of network, of gain or of what steps are seen to bring, the warm-up's end, a
 guard, or a change that turned out slower than the plan before; and is predicted to reach the target sooner than the
@@ -70,7 +70,7 @@ class AdaptiveController(Controller):
         self._learner.loss(report)
         if not self._learner.steps.add(report, now):
             return
-        predicted = self._learner.exchange(report, self._network_watch.network)
+        predicted = self._learner.exchange(report, self._network_estimator.network)
         if report.plan != self.plan:
             return  # the next plan is on its way to all ranks
         if self._triggers.is_warm:  # before, it is the predictions that have everything to learn
@@ -89,13 +89,13 @@ class AdaptiveController(Controller):
         """See `Controller.observe_profile`."""
         is_first = self._learner.predictor.profile is None
         self._learner.predictor.observe_profile(profile)
-        self.log.profiled(profile, self._learner.predicted(profile.plan, self._network_watch.network), now)
+        self.log.profiled(profile, self._learner.predicted(profile.plan, self._network_estimator.network), now)
         if self._settings.is_profile_news(is_first=is_first):
             self._triggers.queue("profile")
 
     def observe_trials(self, reports: Sequence[TrialReport], now: float) -> None:
         """See `Controller.observe_trials`."""
-        self._learner.trials(reports, self._network_watch.network, self._step)
+        self._learner.trials(reports, self._network_estimator.network, self._step)
         self.trial_budget.ended(sum(report.wall_seconds for report in reports), now)
         self._triggers.queue("trials" if reports else "gain")
 
@@ -104,7 +104,7 @@ class AdaptiveController(Controller):
     def next_action(self, now: float, steps_left_in_epoch: int) -> Action:
         """See `Controller.next_action`."""
         self._believe_network(now)
-        network = self._network_watch.network
+        network = self._network_estimator.network
         evaluator = self._evaluator(network or UNKNOWN_NETWORK)
         alarm = self._alarm(None if network is None else evaluator.dense)
         alarm = self._fallback.due(alarm, now, is_network_known=self._is_network_known)
@@ -154,7 +154,7 @@ class AdaptiveController(Controller):
         return self._triggers.due(
             self._step,
             is_warmed_up=self._since_plan.num_steps >= warmup_steps(evaluator.present, self._settings.warmup_steps),
-            has_network_moved=self._network_watch.has_moved(now),
+            has_network_moved=self._network_estimator.has_moved(now),
             has_gain_moved=self._is_network_known and heeds_gain and self._since_plan.gain.moved,
             has_progress_moved=self._is_network_known and self._experiments.has_news(now),
         )
@@ -162,7 +162,7 @@ class AdaptiveController(Controller):
     @property
     def _is_network_known(self) -> bool:
         """True if nothing says that the network has changed and is yet to be measured."""
-        return self._network_watch.suspect is None and not self.drift.is_unexplained
+        return self._network_estimator.suspect is None and not self.drift.is_unexplained
 
     def _experiment(self, evaluator: PlanEvaluator, network: Network, now: float) -> Action | None:
         """Switch to another plan for a while, to learn by the loss what its steps bring; None if none is worth it."""
@@ -203,17 +203,17 @@ class AdaptiveController(Controller):
 
     def _believe_network(self, now: float) -> None:
         """Accept a suspected network if the last exchanges agree with it, or if they do not contradict it for long."""
-        network = self._network_watch.network
+        network = self._network_estimator.network
         if network is None:
             return
         contradicts, since = self._learner.speaks_for, self._since_network.start
-        change = self._network_watch.accept(now, lambda suspect: contradicts(suspect, network, self.plan, since))
+        change = self._network_estimator.accept(now, lambda suspect: contradicts(suspect, network, self.plan, since))
         if change is not None:
             self._network_changed(change, now)
 
     def _network_changed(self, change: NetworkChange, now: float) -> None:
         super()._network_changed(change, now)
-        network = self._network_watch.network
+        network = self._network_estimator.network
         assert network is not None, "it has changed"
         self._fallback.network_changed(self._step, self._evaluator(network).dense.step_seconds)
 

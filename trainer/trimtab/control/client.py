@@ -14,12 +14,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from trimtab_api.netmon import client as netmon_client
+from trimtab_api.netmon.view import NetworkView
 from trimtab_api.rpc.certificates import Certificates
 
 from trimtab.control.controller import Controller
 from trimtab.control.messages import AdoptPlan, Mailbox, Message, TryPlans
 from trimtab.control.monitors.network_alarm import PATIENCE_SECONDS, NetworkAlarm, network_line, problem_of
-from trimtab.control.types import NetworkView, RunTrials, StepReport, SwitchPlan, TrialReport
+from trimtab.control.types import RunTrials, StepReport, SwitchPlan, TrialReport
 from trimtab.plan.profile import Profile
 
 #: Seconds to wait for the monitors' first figures before training starts without them.
@@ -206,15 +207,15 @@ class ControlClient:
         self._prober.shutdown(wait=False, cancel_futures=True)
         self._control.shutdown(wait=True)
 
-    def _on_change(self, view: netmon_client.NetworkView) -> None:
+    def _on_change(self, view: NetworkView) -> None:
         """Take a new revision from the monitor, on the watch's thread; ignore it if it measures nothing."""
         if not view.is_measured:
             return
-        self.view = NetworkView(view.revision, view.latency, view.bandwidth, view.stale)
-        self._tell(self._controller.observe_network, self.view, self._now())
+        self.view = view
+        self._tell(self._controller.observe_network, view, self._now())
         self._has_news = True
 
-    def _check_network(self, view: netmon_client.NetworkView, patience: float = PATIENCE_SECONDS) -> None:
+    def _check_network(self, view: NetworkView, patience: float = PATIENCE_SECONDS) -> None:
         """Say and write down that the network is not measured, or that it is again."""
         problem = self._alarm.look(problem_of(view), self._now(), patience)
         if problem is None:

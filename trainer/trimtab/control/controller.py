@@ -11,11 +11,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from trimtab_api.netmon.view import NetworkView
+
 from trimtab.control.decision_log import DecisionLog
 from trimtab.control.learning import Learner
 from trimtab.control.monitors.gain import GainWatch
 from trimtab.control.monitors.model_drift import PredictionDrift
-from trimtab.control.monitors.network import Network, NetworkChange, NetworkWatch
+from trimtab.control.monitors.network import Network, NetworkChange, NetworkEstimator
 from trimtab.control.monitors.recent_steps import was_applied
 from trimtab.control.monitors.since_change import SinceNetworkChange, SincePlanChange
 from trimtab.control.plan_evaluator import PlanEvaluator
@@ -29,7 +31,6 @@ from trimtab.control.types import (
     ControllerSettings,
     KeepGoing,
     ModelFacts,
-    NetworkView,
     StepReport,
     SwitchPlan,
     TrialReport,
@@ -50,7 +51,7 @@ class Controller(ABC):
         """The time that trials may take; processor time that decisions take is counted against it."""
         self.log = DecisionLog()
         self._settings, self._facts, self._seed = settings, facts, seed
-        self._network_watch = NetworkWatch(settings.network_change)
+        self._network_estimator = NetworkEstimator(settings.network_change)
         self._learner = Learner(facts)
         self._planning = FusionPlanning(self._learner.predictor, facts, settings.candidate_ratios)
         self.plan: Plan = self._planning.first(settings)
@@ -76,7 +77,7 @@ class Controller(ABC):
 
     def observe_network(self, view: NetworkView, now: float) -> None:
         """Take a new revision of the network; the monitor sends it."""
-        change = self._network_watch.observe(view, now)
+        change = self._network_estimator.observe(view, now)
         if change is not None:
             self._network_changed(change, now)
 
@@ -125,7 +126,7 @@ class Controller(ABC):
         made = replace(made, reason=of_optimizer(made.reason, self._facts.optimizer))
         inputs = made.inputs(network, self._facts.optimizer)
         decision = self.log.decide(trigger, self._step, now, inputs, made)
-        self._network_watch.decided()
+        self._network_estimator.decided()
         if not decision.changed:
             return KeepGoing()
         outcome = self._since_network.outcome
@@ -169,7 +170,7 @@ class Controller(ABC):
             "log": self.log.state_dict(),
             "step": self._step,
             "predictor": self._learner.predictor.state_dict(),
-            "network": self._network_watch.state_dict(),
+            "network": self._network_estimator.state_dict(),
             "gain": self._since_plan.gain.state_dict(),
         }
 
@@ -179,5 +180,5 @@ class Controller(ABC):
         self.log.load_state_dict(state["log"])
         self._step = state["step"]
         self._learner.predictor.load_state_dict(state["predictor"])
-        self._network_watch.load_state_dict(state["network"])
+        self._network_estimator.load_state_dict(state["network"])
         self._since_plan.gain.load_state_dict(state["gain"])

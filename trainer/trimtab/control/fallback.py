@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from trimtab_api.throttling import Backoff
+
 from trimtab.control.monitors.guards import GuardRailViolation
 from trimtab.control.types import StepReport
 
 #: Steps of dense after a guard, doubled each time up to the most.
-_HOLD_STEPS = 10
-_MAX_HOLD_STEPS = 640
+_HOLD_STEPS = Backoff(first=10, longest=640)
 #: What was too slow is not tried again for so long at least, doubled likewise: a guard judges the steps of as many
 #: seconds, and what disturbed those (other work on the machine) may not be over. Steps of a few milliseconds would be
 #: back amid it.
-_HOLD_SECONDS = 10.0
+_HOLD_SECONDS = Backoff(first=10.0, longest=640.0)
 #: Seconds for which the monitors are heard first, where exchanges disagree with their predictions: where the network
 #: has become slow dense would suffer far more, and monitors tell of it one to four seconds later.
 _HEARD_SECONDS = 5.0
@@ -114,8 +115,8 @@ class DenseFallback:
 
 
 def _hold_steps(num_guards: int) -> int:
-    return min(_HOLD_STEPS << max(0, num_guards - 1), _MAX_HOLD_STEPS)
+    return int(_HOLD_STEPS.delay(max(0, num_guards - 1)))
 
 
 def _hold_seconds(num_guards: int) -> float:
-    return _HOLD_SECONDS * _hold_steps(num_guards) / _HOLD_STEPS
+    return _HOLD_SECONDS.delay(max(0, num_guards - 1))

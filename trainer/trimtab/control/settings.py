@@ -11,6 +11,7 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.communication import Communication, LocalSteps
 
 from trimtab.control.types import ControllerSettings, OptimizerFamily
+from trimtab.plan.constraints import Script, choosable_schedules, choosable_sources
 from trimtab.plan.plan import FusionPlan, Plan
 
 
@@ -63,27 +64,22 @@ def _dense_wires_of(wanted: Communication) -> tuple[str, ...]:
     return tuple(row.name for row in wires.rows() if row.rounds_dense and (named is None or row.name in named))
 
 
-def fit_to_script(
-    asked: ControllerSettings, *, alternating_optimizers: bool, by_hand: bool, is_hook: bool, say: Callable[[str], None]
-) -> ControllerSettings:
-    """Return the settings without what the script cannot follow.
-
-    Optimizers that take turns, and steps by hand, need all gradients in each step, and rounds need one optimizer. A
-    hook sees no loop that could try plans, and no forward pass that could wait.
+def fit_to_script(asked: ControllerSettings, script: Script, say: Callable[[str], None]) -> ControllerSettings:
+    """Return the settings without what the script cannot follow; a hook sees no loop that could try plans.
 
     Args:
         asked: The settings that the job asks for.
-        alternating_optimizers: Whether the script has optimizers that take turns.
-        by_hand: Whether the script steps by hand.
-        is_hook: Whether the session is a hook of DDP's.
+        script: What the script is.
         say: Takes a line for each field of the job that is not heeded.
     """
-    kept, why = asked, "by optimizers that take turns" if alternating_optimizers else "by a script that steps by hand"
-    if alternating_optimizers or by_hand:
-        prompt = tuple(name for name in asked.schedules if not schedules[name].delays_updates) or (schedules.default,)
-        kept = replace(kept, sources=(sources.default,), sources_in_batches=(), schedules=prompt)
-    if is_hook:
-        kept, why = replace(kept, exploration_share=0.0, schedules=(schedules.default,)), "by a hook of DDP's"
+    kept = replace(
+        asked,
+        sources=choosable_sources(asked.sources, script) or (sources.default,),
+        sources_in_batches=choosable_sources(asked.sources_in_batches, script),
+        schedules=choosable_schedules(asked.schedules, script) or (schedules.default,),
+        exploration_share=0.0 if script.is_hook else asked.exploration_share,
+    )
+    why = f"by {script.describe()}"
     if names := [name for name in asked.schedules if name not in kept.schedules]:
         say(f"spec.communication.schedules: {', '.join(names)} cannot be followed {why}, and will not be chosen")
     if any(source not in kept.sources for source in asked.sources):

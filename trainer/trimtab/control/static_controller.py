@@ -149,7 +149,7 @@ class StaticController(Controller):
 
     def _learn(self, report: StepReport, now: float) -> None:
         if self._learner.steps.add(report, now):
-            self._policy.observe_step(report, self._network_watch.network)
+            self._policy.observe_step(report, self._network_estimator.network)
             self._review(now)
 
     def _plan_underperforms(self, *, has_more_parts: bool) -> None:
@@ -165,6 +165,6 @@ class StaticController(Controller):
 
     def next_action(self, now: float, steps_left_in_epoch: int) -> Action:
         """See `Controller.next_action`."""
-        network = self._network_watch.network
-        due = self._policy.look(self._renew, network, has_network_moved=self._network_watch.has_moved(now))
+        network = self._network_estimator.network
+        due = self._policy.look(self._renew, network, has_network_moved=self._network_estimator.has_moved(now))
         return self._carry_out(*due, network or NOMINAL_NETWORK, now) if due else KeepGoing()

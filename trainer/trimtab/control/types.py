@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Literal
 
 from trimtab_api.catalogue import (
     DEFAULT_COLLECTIVES,
-    DENSE,
     DENSE_COLLECTIVES,
-    collectives,
     schedules,
     source_options,
     sources,
     sparsifiers,
     wires,
 )
-from trimtab_api.errors import UserError
-from trimtab_api.trainingjob.rules import OVERLAP_IS_STATIC
 
+from trimtab.plan.constraints import Script, excluded
 from trimtab.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -30,7 +27,10 @@ Policy = Literal["adaptive", "static"]
 
 @dataclass(frozen=True)
 class ControllerSettings:
-    """The user's settings of the control loop; the defaults are those of Flexible Communication, section 3-E."""
+    """The user's settings of the control loop; the defaults are those of Flexible Communication, section 3-E.
+
+    A job's own rules (`trimtab_api.trainingjob.rules`) hold by now. Here only those of a policy are checked.
+    """
 
     policy: Policy = "adaptive"
     """*adaptive* chooses while training; *static* trains under `static_plan` (dense included) from the first step."""
@@ -81,52 +81,10 @@ class ControllerSettings:
         return replace(self, sources=within or self.sources, sources_in_batches=())
 
     def __post_init__(self) -> None:
-        if self.policy == "static" and self.static_plan is None:
-            raise UserError("a static policy needs a plan, such as 0.01/all-gather", field="policy", value="static")
-        if not 0 < self.min_ratio <= self.max_ratio < 1:
-            raise UserError(
-                "the bounds of the ratio satisfy 0 < min <= max < 1",
-                field="ratio bounds",
-                value=f"{self.min_ratio:g}..{self.max_ratio:g}",
-            )
-        unfit = [name for name in self.collectives if collectives[name].is_dense]
-        if unfit or not self.collectives:
-            sparse = ", ".join(row.name for row in collectives.rows() if not row.is_dense)
-            raise UserError(
-                f"name at least one of {sparse}; dense is always allowed", field="collectives", value=", ".join(unfit)
-            )
-        for name, wire in product(self.collectives, self.wires):
-            if wire not in collectives[name].wires:
-                raise UserError(f"{name} sends {' or '.join(collectives[name].wires)}", field="wires", value=wire)
-        unfit = [name for name in self.dense_collectives if not collectives[name].is_dense]
-        if unfit:
-            remedy = f"name some of {', '.join(row.name for row in collectives.rows() if row.is_dense)}"
-            raise UserError(remedy, field="dense_collectives", value=unfit[0])
-        unfit = [wire for wire in self.dense_wires if wire not in collectives[DENSE].wires]
-        if unfit:
-            remedy = f"{DENSE} sends {' or '.join(collectives[DENSE].wires)}"
-            raise UserError(remedy, field="dense_wires", value=unfit[0])
-        for source in self.sources:
-            if self.policy == "adaptive" and source_options(source).momentum:
-                raise UserError(
-                    "an Adaptive policy falls back to dense without it, and the optimizer has no momentum either;"
-                    " leave momentum to the optimizer, or write a Static plan",
-                    field="sources",
-                    value=source,
-                )
-        for name in self.schedules:
-            if self.policy == "adaptive" and schedules[name].overlaps_rounds:
-                raise UserError(OVERLAP_IS_STATIC, field="schedules", value=name)
-            if schedules[name].delays_updates and any(source_options(each).local_steps for each in self.sources):
-                raise UserError(
-                    "merges gradients of several steps, and sources of local steps send none; leave one of them out",
-                    field="schedules",
-                    value=name,
-                )
-        if not 0 <= self.speed_weight <= 1:
-            raise UserError(
-                "is between 0 (gain alone) and 1 (speed alone)", field="speed_weight", value=f"{self.speed_weight:g}"
-            )
+        script = Script(is_adaptive=self.policy == "adaptive")
+        for schedule, source in product(self.schedules, self.sources):
+            if row := excluded(schedule, source, script):
+                raise row.error(schedule, source, field=f"{row.field}s")
 
     def is_profile_news(self, *, is_first: bool) -> bool:
         """Return whether a profile may change the choice: the first, if there is one; any, if schedules are planned."""
@@ -168,19 +126,6 @@ class ModelFacts:
     """True if ranks may connect by further links over their first interface."""
     ranks_on_each: int = 1
     """Ranks of each host, which share its network device; 1 where hosts have unlike many."""
-
-
-@dataclass(frozen=True)
-class NetworkView:
-    """The slowest link, as the monitors last measured it."""
-
-    revision: int
-    latency: float
-    """alpha: one-way seconds per message."""
-    bandwidth: float
-    """1/beta: bytes per second."""
-    stale: bool = False
-    """True if the measurement is too old to act on."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from trimtab.engine.local_sgd.sync import LocalSgdSync
 from trimtab.engine.optimizer.stepper import OptimizerStepper
 from trimtab.engine.pending_step import PendingStep
 from trimtab.engine.profiling.profiler import StepProfiler
-from trimtab.engine.refused_plans import refuse_for_steps
+from trimtab.plan.constraints import Script
 from trimtab.plan.plan import Plan
 
 
@@ -86,8 +86,8 @@ class PlanChanges:
         self._enter(plan)
 
     def _refuse_if_unfit(self, plan: Plan) -> None:
-        alternates = self._stepper.alternating_optimizers
-        refuse_for_steps(plan, alternating_optimizers=alternates, by_hand=self._exchanger.is_manual)
+        script = Script(alternates=self._stepper.alternating_optimizers, is_manual=self._exchanger.is_manual)
+        plan.check_for(script)
 
     def _enter(self, plan: Plan) -> None:
         if self._profiler is not None:

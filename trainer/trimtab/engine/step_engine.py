@@ -32,9 +32,9 @@ from trimtab.engine.optimizer.stepper import OptimizerStepper
 from trimtab.engine.pending_step import PendingStep
 from trimtab.engine.plan_changes import PlanChanges
 from trimtab.engine.profiling.profiler import StepProfiler
-from trimtab.engine.refused_plans import refuse_waiting_gradients
 from trimtab.engine.rounds import Rounds
 from trimtab.engine.sync_mode import SyncMode
+from trimtab.plan.constraints import WAITING_GRADIENTS
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import Profile
 from trimtab.transport.base import CommunicationError, StepTag
@@ -238,10 +238,9 @@ class StepEngine:
 
     def _before_backward_pass(self, index: int) -> None:
         self._stepper.check_all_have_stepped()
-        if (
-            self._stepper.alternating_optimizers or self.exchanger.is_manual
-        ) and not self.exchanger.dispatcher.sends_all:
-            refuse_waiting_gradients(self.plan)
+        is_of_script = self._stepper.alternating_optimizers or self.exchanger.is_manual
+        if is_of_script and not self.exchanger.dispatcher.sends_all:
+            raise WAITING_GRADIENTS.error(self.plan.schedule, self.plan.source)
         self._before_gradients()
         self.pending_step.pass_begins(index)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from trimtab.run_files.schema import OF_EVERY_EVALUATION
+from trimtab.run_files.steps import OF_EVERY_EVALUATION
 from trimtab.session.attach import attach
 from trimtab.session.session import Session
 

@@ -13,7 +13,7 @@ from typing import Any
 from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from trimtab.run_files.schema import OF_EVERY_EVALUATION
+from trimtab.run_files.steps import OF_EVERY_EVALUATION
 from trimtab.session.attach import attach
 from trimtab.session.script_numbers import is_one_number
 from trimtab.session.session import Session

@@ -13,8 +13,7 @@ from typing import IO, TYPE_CHECKING, Self
 from trimtab_api.units import format_duration
 
 from trimtab.launch.processes.children import METRICS, STATUS, WITH_PARENT, Children, monitor_name
-from trimtab.run_files.best_effort import best_effort
-from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.layout import RunDirectory, best_effort
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob

@@ -25,6 +25,7 @@ from trimtab_api.catalogue import (
 )
 from trimtab_api.errors import UserError
 
+from trimtab.plan.constraints import Script, check_schemes
 from trimtab.plan.timetable import Timetable
 
 Selection = Literal["ahead", "behind"]
@@ -91,39 +92,17 @@ class Plan:
             object.__setattr__(self, "sparsifier", catalogue.sparsifiers.default)
         if self.wire not in self.row.wires:
             raise UserError(f"{self.collective} sends {' or '.join(self.row.wires)}", field="wire", value=self.wire)
-        schedule = catalogue.schedules[self.schedule]
-        if self.clip and not schedule.awaits_backward:
-            names = " or ".join(row.name for row in catalogue.schedules.rows() if row.awaits_backward)
-            raise UserError(
-                f"clip needs the whole gradient before any of it is sent; add schedule={names}, or leave clip out",
-                field="source",
-                value=self.source,
-            )
-        if self.momentum and schedule.delays_updates:
-            raise UserError(
-                f"momentum corrects one gradient a step, and {self.schedule} sends several at once; leave one of them"
-                " out",
-                field="source",
-                value=self.source,
-            )
-        if schedule.overlaps_rounds and not self.local_steps:
-            raise UserError(
-                "sends the updates of one round of local steps under the next; add source=update:steps=H",
-                field="schedule",
-                value=self.schedule,
-            )
-        if schedule.delays_updates and schedule.is_planned and self.local_steps:
-            raise UserError(
-                "merges gradients of several steps, and source=update sends none; leave one of them out",
-                field="schedule",
-                value=self.schedule,
-            )
+        check_schemes(self.schedule, self.source)
         if self.timetable is not None and self.timetable.num_buckets > len(self.fusion.cuts):
             raise UserError(
                 f"its timetable sends {self.timetable.num_buckets} buckets, and there are {len(self.fusion.cuts)}",
                 field="schedule",
                 value=self.schedule,
             )
+
+    def check_for(self, script: Script) -> None:
+        """Raise `UserError` if the script cannot follow the plan."""
+        check_schemes(self.schedule, self.source, script)
 
     @property
     def row(self) -> Collective:

@@ -10,9 +10,9 @@ from typing import Any
 
 from trimtab_api.errors import UserError
 
-from trimtab.run_files.fields import mapping, mappings, number, text, whole
-from trimtab.run_files.json_files import Tail, read_record
 from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.line_file import Tail
+from trimtab.run_files.schema import DecisionLine, TraceLine, decision_kind
 
 #: Rows of the trace that are no buffer's, in their order; links follow.
 _LANES = ("step", "computing", "compressing")
@@ -31,41 +31,36 @@ def chrome_trace(directory: RunDirectory) -> dict[str, Any]:
         raise UserError("no such directory; name what `trimtab run --out` named", file=str(directory.path))
     rows: dict[str, tuple[int, int]] = {}
     events: list[dict[str, Any]] = []
-    for line in Tail(directory.trace).new_lines():
-        events += read_record(lambda data: _step_events(data, rows), line, directory.trace)
+    for line in Tail(directory.trace).new_records(lambda _: TraceLine):
+        events += _step_events(line, rows)
     if not events:
         raise UserError(
             "holds no profiled step; steps 4 to 8 under each plan are, of jobs of several ranks: train for longer",
             file=str(directory.trace),
         )
-    for line in Tail(directory.decisions).new_lines():
-        events += read_record(_plan_events, line, directory.decisions)
+    decided = Tail(directory.decisions).new_records(decision_kind)
+    events += [_plan_event(each) for each in decided if isinstance(each, DecisionLine)]
     return {"displayTimeUnit": "ms", "traceEvents": [*_names(rows), *sorted(events, key=lambda event: event["ts"])]}
 
 
-def _step_events(line: dict[str, Any], rows: dict[str, tuple[int, int]]) -> list[dict[str, Any]]:
-    step, plan = whole(line, "step"), text(line, "plan")
+def _step_events(line: TraceLine, rows: dict[str, tuple[int, int]]) -> list[dict[str, Any]]:
     events = []
-    for span in mappings(line, "spans"):
-        row, begin, end = text(span, "row"), number(span, "begin"), number(span, "end")
-        process, thread = rows.setdefault(row, _place(row, len(rows)))
-        arguments = {"step": step, "plan": plan, "of": text(span, "name")}
-        events.append(_event(text(span, "phase"), process, thread, begin, end - begin, arguments))
+    for span in line.spans:
+        process, thread = rows.setdefault(span.row, _place(span.row, len(rows)))
+        arguments = {"step": line.step, "plan": line.plan, "of": span.name}
+        events.append(_event(span.phase, process, thread, span.begin, span.end - span.begin, arguments))
     return events
 
 
-def _plan_events(line: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    """Yield a decision of the controller as events at the time when it was made and written down."""
-    if line.get("record") != "decision":
-        return
-    seconds, time = number(line, "solving_seconds", 0.0), number(line, "time")
+def _plan_event(decision: DecisionLine) -> dict[str, Any]:
+    """Return a decision of the controller as an event at the time when it was made and written down."""
     arguments = {
-        "step": whole(line, "step"),
-        "trigger": text(line, "trigger"),
-        "plan": text(mapping(line, "adopted"), "name"),
-        "reason": text(line, "reason"),
+        "step": decision.step,
+        "trigger": decision.trigger,
+        "plan": decision.adopted.name,
+        "reason": decision.reason,
     }
-    yield _event("PLAN", _CONTROLLER, 0, time, seconds, arguments)
+    return _event("PLAN", _CONTROLLER, 0, decision.time, decision.solving_seconds, arguments)
 
 
 def _place(row: str, number_of_rows: int) -> tuple[int, int]:

@@ -11,16 +11,25 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from trimtab_api.errors import UserError
 
 from trimtab.report.colors import Style, styles_in_turn, styles_of_plans
-from trimtab.report.summary import Summary, Target, summarise
-from trimtab.run_files.fields import mapping, number, text, texts, whole
-from trimtab.run_files.json_files import read_json, read_record
+from trimtab.report.summary import Summary, summarise
+from trimtab.run_files.json_files import Count, Record, read_file
 from trimtab.run_files.layout import RunDirectory
 from trimtab.run_files.reader import Run, read_run
+from trimtab.run_files.schema import Target
+
+
+class ComparisonRequest(Record, frozen=True):
+    """What a comparison was asked for: ``comparison.json``."""
+
+    command: list[str]
+    plans: list[str]
+    target: Target | None
+    repeat: Count = 1
+    """How often each plan runs."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,7 @@ class Comparison:
     @property
     def featured(self) -> Run:
         """The run whose decisions the report shows: the adaptive one, or else the first."""
-        return next((run for run in self.runs if "adaptive" in (run.name, run.result.get("plan"))), self.runs[0])
+        return next((run for run in self.runs if "adaptive" in (run.name, run.result.plan)), self.runs[0])
 
 
 def run_directory(directory: Path, plan: str, turn: int = 0) -> RunDirectory:
@@ -68,13 +77,8 @@ def write_comparison(
     directory: Path, command: list[str], plans: list[str], target: Target | None, repeat: int = 1
 ) -> None:
     """Write down what was asked for, in ``comparison.json``."""
-    data = {
-        "command": command,
-        "plans": plans,
-        "target": None if target is None else vars(target),
-        "repeat": repeat,
-    }
-    (directory / "comparison.json").write_text(json.dumps(data, indent=2) + "\n")
+    request = ComparisonRequest(command, plans, target, repeat)
+    (directory / "comparison.json").write_text(json.dumps(request.to_json(), indent=2) + "\n")
 
 
 def middle(runs: Sequence[Run], target: Target | None) -> Run:
@@ -104,22 +108,21 @@ def read_comparison(directory: Path) -> Comparison:
     _expect_directory(directory)
     file = directory / "comparison.json"
     try:
-        data = read_json(file)
+        request = read_file(ComparisonRequest, file)
     except FileNotFoundError:
         return _single_run(directory)
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror}); check the path", file=str(file)) from None
-    plans, target, command, repeat = read_record(_asked_for, data, file)
     runs, times = [], {}
-    for plan in plans:
-        finished = finished_runs(directory, plan, repeat)
+    for plan in request.plans:
+        finished = finished_runs(directory, plan, request.repeat)
         if finished:
-            runs.append(middle(finished, target))
-        if repeat > 1:
-            times[plan] = tuple(summarise(run, target).seconds_to_target for run in finished)
+            runs.append(middle(finished, request.target))
+        if request.repeat > 1:
+            times[plan] = tuple(summarise(run, request.target).seconds_to_target for run in finished)
     if not runs:
         raise UserError("no run of this comparison has finished; run it again", file=str(directory))
-    return Comparison(directory, runs, target, command, times)
+    return Comparison(directory, runs, request.target, request.command, times)
 
 
 def side_by_side(directories: Sequence[Path], out: Path) -> Comparison:
@@ -149,15 +152,6 @@ def side_by_side(directories: Sequence[Path], out: Path) -> Comparison:
     return Comparison(out, runs, shared, [], are_plans=are_plans)
 
 
-def _asked_for(data: dict[str, Any]) -> tuple[list[str], Target | None, list[str], int]:
-    """Read plans, target, command line and the number of runs of each plan, as `write_comparison` wrote them."""
-    target = None
-    if data["target"] is not None:
-        asked = mapping(data, "target")
-        target = Target(text(asked, "metric"), number(asked, "value"))
-    return texts(data, "plans"), target, texts(data, "command"), whole(data, "repeat", 1)
-
-
 def _expect_directory(directory: Path) -> None:
     if not os.path.isdir(directory):
         trouble = "is a file" if os.path.exists(directory) else "no such directory"
@@ -173,5 +167,4 @@ def _single_run(directory: Path) -> Comparison:
             file=str(directory),
         )
     run = read_run(RunDirectory(directory))
-    named = run.job["spec"].get("target")
-    return Comparison(directory, [run], Target(named["metric"], named["value"]) if named else None, [])
+    return Comparison(directory, [run], run.job.spec.target, [])

@@ -1,16 +1,17 @@
-"""The report's table of decisions: why each was made, what it changed, what came of it, and its Pareto front."""
+"""The report's tables of decisions (why each was made, what came of it, its Pareto front) and of what trials cost."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
-from math import isfinite
+from statistics import median
 
 from trimtab_api.units import format_bandwidth, format_duration
 
 from trimtab.report.chart import Scale, scale_for
 from trimtab.report.plot import Plot
 from trimtab.run_files.reader import Run
-from trimtab.run_files.schema import DecisionLine
+from trimtab.run_files.schema import ReportedDecision
 
 #: Plans of a decision's Pareto front that the page shows; ``decisions.jsonl`` holds all of them.
 MAX_PARETO_POINTS = 12
@@ -32,7 +33,7 @@ def decisions_table(run: Run) -> tuple[str, str]:
     return hint, body
 
 
-def _decision_table(decisions: list[DecisionLine]) -> str:
+def _decision_table(decisions: list[ReportedDecision]) -> str:
     head = (
         "<th></th><th>time</th><th class=left>why</th><th class=left>from → to</th><th>predicted</th><th>measured</th>"
     )
@@ -40,9 +41,13 @@ def _decision_table(decisions: list[DecisionLine]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _decision(decision: DecisionLine) -> str:
+def _decision(decision: ReportedDecision) -> str:
     badge = f'<span class="badge">{decision.id}</span>'
-    lines = [decision.previous, f"→ {decision.adopted}"] if decision.changed else [f"kept {decision.adopted}"]
+    lines = (
+        [decision.previous.name, f"→ {decision.adopted.name}"]
+        if decision.changed
+        else [f"kept {decision.adopted.name}"]
+    )
     plans = "<br>".join(map(_breakable, lines))
     predicted = _pair(decision.predicted_previous_seconds, decision.predicted_seconds)
     measured = _pair(decision.measured_previous_seconds, decision.measured_seconds)
@@ -65,8 +70,8 @@ def _pair(previous: float | None, adopted: float | None) -> str:
     return " → ".join("–" if seconds is None else format_duration(seconds) for seconds in (previous, adopted))
 
 
-def _inputs(decision: DecisionLine) -> str:
-    known = decision.inputs
+def _inputs(decision: ReportedDecision) -> str:
+    known = decision.known_inputs
     said = [f"trigger: {decision.trigger}"]
     for name, text in (("latency", format_duration), ("bandwidth", format_bandwidth)):
         if known.get(name) is not None:
@@ -76,19 +81,19 @@ def _inputs(decision: DecisionLine) -> str:
     return ", ".join(said)
 
 
-def _pareto(decision: DecisionLine) -> str:
+def _pareto(decision: ReportedDecision) -> str:
     """Return the fastest plans of the Pareto front, folded."""
     if not decision.pareto:
         return ""
-    by_time = sorted(decision.pareto, key=lambda point: float(point["step_seconds"]))
-    chosen = [point for point in by_time[MAX_PARETO_POINTS:] if point["plan"] == decision.adopted]
+    by_time = sorted(decision.pareto, key=lambda point: point.step_seconds)
+    chosen = [point for point in by_time[MAX_PARETO_POINTS:] if point.plan == decision.adopted.name]
     fastest = by_time[:MAX_PARETO_POINTS]
     lines = "".join(
-        f"<tr{' class=chosen' if point['plan'] == decision.adopted else ''}>"
-        f'<td class="left">{_breakable(str(point["plan"]))}</td>'
-        f"<td>{format_duration(point['compress_seconds'])}</td>"
-        f"<td>{format_duration(point['sync_seconds'])}</td><td>{point['gain']:.3f}</td>"
-        f"<td>{format_duration(point['step_seconds'])}</td></tr>"
+        f"<tr{' class=chosen' if point.plan == decision.adopted.name else ''}>"
+        f'<td class="left">{_breakable(point.plan)}</td>'
+        f"<td>{format_duration(point.compress_seconds)}</td>"
+        f"<td>{format_duration(point.sync_seconds)}</td><td>{point.gain:.3f}</td>"
+        f"<td>{format_duration(point.step_seconds)}</td></tr>"
         for point in fastest + chosen
     )
     head = "<tr><th>plan</th><th>compression</th><th>exchange</th><th>gain</th><th>step</th></tr>"
@@ -104,16 +109,16 @@ FRONT_SIZE = (460, 190)
 PREDICTIONS_SIZE = (460, 300)
 
 
-def pareto_figure(decision: DecisionLine) -> str:
+def pareto_figure(decision: ReportedDecision) -> str:
     """Draw step time across, gain upwards: a dot for each plan of the front, a ringed one for the plan chosen."""
-    points = [each for each in decision.pareto if isfinite(each["step_seconds"]) and each["step_seconds"] > 0]
+    points = [each for each in decision.pareto if each.step_seconds > 0]
     if len(points) < 2:
         return ""
-    across = scale_for([each["step_seconds"] for each in points], log=True)
+    across = scale_for([each.step_seconds for each in points], log=True)
     plot = Plot(across, Scale(0.0, 1.05), FRONT_SIZE, format_duration, lambda gain: f"{gain:g}")
     for each in points:
-        said = f"{each['plan']}: {format_duration(each['step_seconds'])} a step, gain {each['gain']:.3f}"
-        plot.dot(each["step_seconds"], each["gain"], said, is_chosen=each["plan"] == decision.adopted)
+        said = f"{each.plan}: {format_duration(each.step_seconds)} a step, gain {each.gain:.3f}"
+        plot.dot(each.step_seconds, each.gain, said, is_chosen=each.plan == decision.adopted.name)
     return plot.svg("predicted step time", "gain", f"Pareto front of decision {decision.id}")
 
 
@@ -133,3 +138,39 @@ def predictions_figure(run: Run) -> str:
         said = f"decision {decision.id}, {decision.adopted}: {format_duration(predicted)} predicted, "
         plot.dot(predicted, measured, f"{said}{format_duration(measured)} measured", label=str(decision.id))
     return plot.svg("predicted", "measured", "predicted and measured step times")
+
+
+@dataclass(frozen=True)
+class TrialCost:
+    """All trials of one plan."""
+
+    plan: str
+    num_steps: int
+    seconds: float
+    median_step_seconds: float
+
+
+def trial_costs(run: Run) -> list[TrialCost]:
+    """Return the cost of trials by plan, the dearest first."""
+    tried: dict[str, list[float]] = {}
+    for step in run.steps:
+        if step.trial:
+            tried.setdefault(step.plan, []).append(step.step_seconds)
+    costs = [TrialCost(plan, len(each), sum(each), median(each)) for plan, each in tried.items()]
+    return sorted(costs, key=lambda cost: -cost.seconds)
+
+
+def trial_table(run: Run) -> str:
+    """Return the cost of trials as a table, with the share of the run's time; empty where nothing was tried."""
+    costs = trial_costs(run)
+    if not costs:
+        return ""
+    head = "<tr><th>plan tried</th><th>steps</th><th>step</th><th>time</th><th>of the run</th></tr>"
+    total = TrialCost("all", sum(c.num_steps for c in costs), sum(c.seconds for c in costs), 0.0)
+    rows = "".join(
+        f"<tr><td>{escape(cost.plan)}</td><td>{cost.num_steps}</td>"
+        f"<td>{format_duration(cost.median_step_seconds) if cost.median_step_seconds else ''}</td>"
+        f"<td>{format_duration(cost.seconds)}</td><td>{cost.seconds / (run.seconds or 1.0):.1%}</td></tr>"
+        for cost in (*costs, *([total] if len(costs) > 1 else []))
+    )
+    return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"

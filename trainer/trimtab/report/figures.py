@@ -13,7 +13,7 @@ from trimtab.report.chart import Panel, Point, Ribbon, Scale, figure, scale_for,
 from trimtab.report.colors import Style, color
 from trimtab.report.comparison import Comparison
 from trimtab.run_files.reader import Run
-from trimtab.run_files.schema import Step
+from trimtab.run_files.steps import Step
 
 #: A loss is averaged over this many steps before it is drawn, since that of a single batch is noise.
 LOSS_WINDOW = 20
@@ -127,7 +127,11 @@ def _flag_changes(panel: Panel, run: Run) -> None:
     panel.headroom = 14
     for decision in run.decisions:
         if decision.changed:
-            panel.flag(decision.time, str(decision.id), f"{decision.previous} → {decision.adopted}: {decision.reason}")
+            panel.flag(
+                decision.time,
+                str(decision.id),
+                f"{decision.previous} → {decision.adopted}: {decision.reason}",
+            )
 
 
 def plan_keys(run: Run) -> dict[str, str]:

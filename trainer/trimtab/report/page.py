@@ -15,18 +15,17 @@ from trimtab_api.units import format_duration, format_size
 from trimtab.report import figures
 from trimtab.report.colors import Style
 from trimtab.report.comparison import Comparison
-from trimtab.report.decisions import decisions_table, predictions_figure
+from trimtab.report.decisions import decisions_table, predictions_figure, trial_table
 from trimtab.report.link_matrix import link_matrices
 from trimtab.report.step_lanes import step_figure
 from trimtab.report.summary import Summary
 from trimtab.report.table import headings, judge, notes, rows
-from trimtab.report.trial_costs import trial_table
 from trimtab.run_files.reader import Run
 
 
 def render_page(comparison: Comparison) -> str:
     """Return the page as HTML text."""
-    name = str(comparison.runs[0].job["metadata"]["name"])
+    name = comparison.runs[0].job.metadata.name
     summaries = comparison.summaries
     sections = [
         f"<h1>{escape(name)}</h1>",
@@ -104,15 +103,14 @@ def section(heading: str, hint: str, body: str) -> str:
 
 
 def _lead(comparison: Comparison, summaries: dict[str, Summary]) -> str:
-    specs = [run.job["spec"] for run in comparison.runs]
-    num_ranks = sorted({spec["workers"] * spec.get("processesPerWorker", 1) for spec in specs})
+    num_ranks = sorted({run.job.spec.num_ranks for run in comparison.runs})
     where = "an emulated network" if any(each.emulated for each in summaries.values()) else "loopback"
-    if len(specs) == 1:
+    if len(comparison.runs) == 1:
         what = "One run"
     elif comparison.command:
-        what = f"The same training under {len(specs)} plans in turn"
+        what = f"The same training under {len(comparison.runs)} plans in turn"
     else:
-        what = f"{len(specs)} runs side by side"
+        what = f"{len(comparison.runs)} runs side by side"
     return f"{what}: {' and '.join(map(str, num_ranks))} ranks on {where}."
 
 
@@ -225,11 +223,11 @@ def _breakdown(comparison: Comparison) -> str:
 
 
 def _repeat(comparison: Comparison) -> str:
-    machine = dict(comparison.runs[0].result.get("machine", {}))
+    machine = dict(comparison.runs[0].result.machine)
     if "memory_bytes" in machine:
         machine["memory"] = format_size(machine.pop("memory_bytes"))
-    job = comparison.runs[0].job["spec"]
-    machine |= {"seed": job.get("seed", 0), "workers": job["workers"]}
+    spec = comparison.runs[0].job.spec
+    machine |= {"seed": spec.seed, "workers": spec.workers}
     machine["directory"] = comparison.directory
     if not comparison.command and len(comparison.runs) > 1:
         machine["runs"] = ", ".join(str(run.directory.path) for run in comparison.runs)

@@ -10,9 +10,9 @@ from typing import Any
 from trimtab_api.units import format_duration
 
 from trimtab.report.chart import LEFT, RIGHT, WIDTH, Scale, figure
-from trimtab.run_files.fields import mapping, mappings, number, text, whole
-from trimtab.run_files.json_files import Tail, read_record
 from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.line_file import Tail
+from trimtab.run_files.schema import ProfileLine, TraceLine
 
 _ROW_HEIGHT, _ROW_GAP = 22, 6
 #: Style-sheet variables: those of a step's parts, told apart from each other.
@@ -113,7 +113,7 @@ class Lanes:
 
 def step_figure(directory: RunDirectory) -> str:
     """Draw a typical traced step with an exchange, of the last plan that has one, over its prediction; else empty."""
-    traced = [read_record(_traced, line, directory.trace) for line in Tail(directory.trace).new_lines()]
+    traced = [_traced(line) for line in Tail(directory.trace).new_records(lambda _: TraceLine)]
     exchanged = [step for step in traced if step.has_exchange]
     if not exchanged:
         return ""
@@ -148,38 +148,38 @@ def _legend(measured: TracedStep, predicted: TracedStep | None) -> str:
 
 def _predicted(directory: RunDirectory, plan: str) -> TracedStep | None:
     """Return the last prediction of a plan's step with its exchange; only the mean of local steps is predicted."""
-    lines = [line for line in Tail(directory.decisions).new_lines() if line.get("record") == "profile"]
-    said = [line for line in lines if line.get("plan") == plan and line.get("predicted")]
-    predicted = [read_record(_prediction, line, directory.decisions) for line in said]
+
+    def kind(line: dict[str, Any]) -> type[ProfileLine] | None:
+        is_wanted = line.get("record") == "profile" and line.get("plan") == plan and line.get("predicted")
+        return ProfileLine if is_wanted else None
+
+    predicted = [_prediction(line) for line in Tail(directory.decisions).new_records(kind)]
     return next((step for step in reversed(predicted) if step.has_exchange), None)
 
 
-def _prediction(line: dict[str, Any]) -> TracedStep:
-    told = mapping(line, "predicted")
+def _prediction(line: ProfileLine) -> TracedStep:
     bars = []
-    for span in mappings(told, "spans"):
-        row = text(span, "row")
-        color = {"computing": _COMPUTING, "compressing": _COLORS["COMPRESS"]}.get(row, _SENDING)
-        bars.append(Bar(row, number(span, "begin"), number(span, "end"), color, row))
-    return TracedStep(text(line, "plan"), number(told, "step_seconds"), tuple(bars))
+    for span in line.predicted.spans:
+        color = {"computing": _COMPUTING, "compressing": _COLORS["COMPRESS"]}.get(span.row, _SENDING)
+        bars.append(Bar(span.row, span.begin, span.end, color, span.row))
+    return TracedStep(line.plan, line.predicted.step_seconds, tuple(bars))
 
 
-def _traced(line: dict[str, Any]) -> TracedStep:
-    spans = mappings(line, "spans")
-    whole_step = next(span for span in spans if text(span, "row") == "step")
-    begin, end = number(whole_step, "begin"), number(whole_step, "end")
+def _traced(line: TraceLine) -> TracedStep:
+    step = next(span for span in line.spans if span.row == "step")
     bars = [
         Bar(
-            text(span, "row"),
-            max(0.0, number(span, "begin") - begin),
-            number(span, "end") - begin,
-            _COLORS.get(text(span, "phase"), _SENDING),
-            f"{text(span, 'phase')} {text(span, 'name')}",
+            span.row,
+            max(0.0, span.begin - step.begin),
+            span.end - step.begin,
+            _COLORS.get(span.phase, _SENDING),
+            f"{span.phase} {span.name}",
         )
-        for span in spans
-        if text(span, "row") != "step" and not text(span, "row").startswith("buffer") and text(span, "phase") != _IDLE
+        for span in line.spans
+        if span.row != "step" and not span.row.startswith("buffer") and span.phase != _IDLE
     ]
-    return TracedStep(text(line, "plan"), end - begin, _joined(bars, _NEAR * (end - begin)), whole(line, "step"))
+    seconds = step.end - step.begin
+    return TracedStep(line.plan, seconds, _joined(bars, _NEAR * seconds), line.step)
 
 
 def _joined(bars: Sequence[Bar], near: float) -> tuple[Bar, ...]:

@@ -8,35 +8,16 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from trimtab_api.errors import UserError
-from trimtab_api.trainingjob.types import unreachable
+from trimtab_api.trainingjob.rules import unreachable
 
-from trimtab.run_files.dropped import DroppedSteps
 from trimtab.run_files.reader import Run
-from trimtab.run_files.schema import NetworkNote, Step
-from trimtab.run_files.straggler import straggler_of
+from trimtab.run_files.schema import NetworkNote, Target
+from trimtab.run_files.steps import DroppedSteps, Step, straggler_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trimtab_api.trainingjob import TrainingJob
-
-
-@dataclass(frozen=True)
-class Target:
-    """The value of a reported metric at which a model counts as trained.
-
-    A metric whose name ends in ``loss`` must fall to the value; any other must rise to it.
-    """
-
-    metric: str = "accuracy"
-    value: float = 1.0
-
-    def reached_by(self, values: dict[str, float]) -> bool:
-        """Return whether one evaluation reaches the target; one that does not report the metric never does."""
-        if self.metric not in values:
-            return False
-        achieved = values[self.metric]
-        return achieved <= self.value if self.metric.endswith("loss") else achieved >= self.value
 
 
 def target_of(job: TrainingJob, value: float | None = None) -> Target | None:
@@ -118,9 +99,9 @@ def summarise(run: Run, target: Target | None) -> Summary:
         plan_changes=sum(decision.changed for decision in run.decisions),
         exploration_seconds=trial_seconds(run.steps) + sum(decision.solving_seconds for decision in run.decisions),
         wall_seconds=run.seconds,
-        valid=bool(run.result.get("valid", False)),
-        emulated=bool(run.result.get("emulated", False)),
-        state=str(run.result.get("state", "unknown")),
+        valid=run.result.valid,
+        emulated=run.result.emulated,
+        state=run.result.state,
         num_steps=len(training),
         straggler=str(straggler_of(training) or ""),
         network_problem=network_problem(run.network_notes),

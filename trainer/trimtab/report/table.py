@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from trimtab_api.units import format_duration, format_size
 
 from trimtab.plan.names import DDP_HOOKS
-from trimtab.report.summary import Summary, Target
-from trimtab.run_files.result import SUCCESS_STATES
+from trimtab.report.summary import Summary
+from trimtab.run_files.schema import SUCCESS_STATES, Target
 
 
 @dataclass(frozen=True)

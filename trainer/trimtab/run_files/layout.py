@@ -5,23 +5,41 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trimtab.process.messages import LOGGER
 from trimtab.run_files import lock
-from trimtab.run_files.best_effort import best_effort
 from trimtab.run_files.line_file import earlier_part
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
 
-    from trimtab.run_files.result import RunResult
+    from trimtab.run_files.schema import RunResult
 
 #: Attempts of a run whose files are kept.
 _MOST_ATTEMPTS = 20
+#: Directories whose records are known to be incomplete, which has been said.
+_incomplete: set[Path] = set()
+
+
+@contextmanager
+def best_effort(directory: Path) -> Iterator[None]:
+    """Let an `OSError` within, as on a full disk, only make the records in ``directory`` incomplete."""
+    try:
+        yield
+    except OSError as error:
+        if directory not in _incomplete:
+            _incomplete.add(directory)
+            LOGGER.warning(f"the records in {directory} are incomplete ({error.strerror or error}); training goes on")
+
+
+def is_complete(directory: Path) -> bool:
+    """Return whether all that this process wanted to record in ``directory`` was written."""
+    return directory not in _incomplete
 
 
 @dataclass(frozen=True)

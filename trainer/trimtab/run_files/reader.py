@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab_api.errors import UserError
 
-from trimtab.run_files.fields import mapping, mappings, number, text, whole
-from trimtab.run_files.json_files import Tail, all_lines, read_json, read_record
+from trimtab.run_files.json_files import RecordT, read_file
 from trimtab.run_files.layout import RunDirectory
-from trimtab.run_files.schema import DecisionLine, Evaluation, LeftOutSteps, Link, NetworkNote, Phase, RoundEnd, Step
+from trimtab.run_files.line_file import Tail, all_records
+from trimtab.run_files.schema import (
+    DataNote,
+    DecisionLine,
+    DecisionRecord,
+    JobFacts,
+    Link,
+    Links,
+    MeasuredLine,
+    NetworkNote,
+    Phase,
+    ReportedDecision,
+    RunResult,
+    decision_kind,
+)
+from trimtab.run_files.steps import Evaluation, LeftOutSteps, RoundEnd, Step, metric_kind
 
 
 @dataclass(frozen=True)
@@ -23,10 +38,10 @@ class Run:
     steps: list[Step]
     round_ends: list[RoundEnd]
     evaluations: list[Evaluation]
-    decisions: list[DecisionLine]
+    decisions: list[ReportedDecision]
     phases: list[Phase]
-    job: dict[str, Any]
-    result: dict[str, Any]
+    job: JobFacts
+    result: RunResult
     links: list[Link] = field(default_factory=list)
     """The links as last measured; empty where nobody kept them."""
     left_out: list[LeftOutSteps] = field(default_factory=list)
@@ -59,77 +74,31 @@ def read_run(directory: RunDirectory) -> Run:
 
 
 def _read_run(directory: RunDirectory) -> Run:
-    steps: list[Step] = []
-    round_ends: list[RoundEnd] = []
-    left_out: list[LeftOutSteps] = []
-    evaluations: list[Evaluation] = []
-    metrics = directory.metrics
-    for line in all_lines(metrics):
-        if "event" not in line:
-            steps.append(read_record(Step.from_json, line, metrics))
-        elif line["event"] == "evaluation":
-            evaluations.append(read_record(Evaluation.from_json, line, metrics))
-        elif line["event"] == "left out":
-            left_out.append(read_record(LeftOutSteps.from_json, line, metrics))
-        elif line["event"] == "end of round":
-            round_ends.append(read_record(RoundEnd.from_json, line, metrics))
-    decision_lines = list(Tail(directory.decisions).new_lines())
-    result = read_record(_result, read_json(directory.result), directory.result)
+    lines = list(all_records(directory.metrics, metric_kind))
+    decided = list(Tail(directory.decisions).new_records(_decision_kind))
+    result = read_file(RunResult, directory.result)
+    measured = {each.id: each for each in _of(MeasuredLine, decided)}
     return Run(
-        name=result.get("plan", directory.path.name),
+        name=result.plan or directory.path.name,
         directory=directory,
-        steps=steps,
-        round_ends=round_ends,
-        evaluations=evaluations,
-        decisions=read_record(_join_decisions, decision_lines, directory.decisions),
-        phases=[read_record(Phase.from_json, line, directory.phases) for line in Tail(directory.phases).new_lines()],
-        job=read_record(_job, read_json(directory.job), directory.job),
+        steps=_of(Step, lines),
+        round_ends=_of(RoundEnd, lines),
+        evaluations=_of(Evaluation, lines),
+        decisions=[each.with_measured(measured.get(each.id)) for each in _of(ReportedDecision, decided)],
+        phases=list(Tail(directory.phases).new_records(lambda _: Phase)),
+        job=read_file(JobFacts, directory.job),
         result=result,
-        links=read_record(_links, read_json(directory.links), directory.links) if directory.links.exists() else [],
-        network_notes=[
-            read_record(NetworkNote.from_json, line, directory.decisions)
-            for line in decision_lines
-            if line.get("record") == "network"
-        ],
-        left_out=left_out,
-        data_problem=read_record(_data_problem, decision_lines, directory.decisions),
+        links=read_file(Links, directory.links).links if directory.links.exists() else [],
+        network_notes=_of(NetworkNote, decided),
+        left_out=_of(LeftOutSteps, lines),
+        data_problem=next((note.problem for note in _of(DataNote, decided)), ""),
     )
 
 
-def _join_decisions(lines: list[dict[str, Any]]) -> list[DecisionLine]:
-    measured = {whole(line, "id"): line for line in lines if line.get("record") == "measured"}
-    return [
-        DecisionLine.from_json(line, measured.get(whole(line, "id"), {}))
-        for line in lines
-        if line.get("record") == "decision"
-    ]
+def _decision_kind(line: dict[str, Any]) -> type[DecisionRecord] | None:
+    kind = decision_kind(line)
+    return ReportedDecision if kind is DecisionLine else kind
 
 
-def _data_problem(lines: list[dict[str, Any]]) -> str:
-    return next((text(line, "problem") for line in lines if line.get("record") == "data"), "")
-
-
-def _links(data: dict[str, Any]) -> list[Link]:
-    return [Link.from_json(each) for each in mappings(data, "links")]
-
-
-def _result(data: dict[str, Any]) -> dict[str, Any]:
-    text(data, "plan", "")
-    text(data, "state", "")
-    mapping({"machine": {}} | data, "machine")
-    return data
-
-
-def _job(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a resolved job that the report shows.
-
-    No more is checked, since an older version had other rules.
-    """
-    text(mapping(data, "metadata"), "name")
-    spec = mapping(data, "spec")
-    whole(spec, "workers")
-    whole(spec, "processesPerWorker", 1)
-    if spec.get("target") is not None:
-        text(mapping(spec, "target"), "metric")
-        number(spec["target"], "value")
-    return data
+def _of(kind: type[RecordT], records: Iterable[object]) -> list[RecordT]:
+    return [each for each in records if isinstance(each, kind)]

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trimtab.run_files.best_effort import best_effort
-from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.layout import RunDirectory, best_effort
 from trimtab.run_files.line_file import LineFile
 
 _ENCODER = json.JSONEncoder(allow_nan=False)

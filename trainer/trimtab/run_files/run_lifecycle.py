@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import time
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from trimtab.run_files.best_effort import best_effort
-from trimtab.run_files.layout import RunDirectory
-from trimtab.run_files.result import RunResult
+import psutil
+
+from trimtab.run_files.layout import RunDirectory, best_effort
+from trimtab.run_files.schema import RunResult
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -59,9 +63,36 @@ class RunLifecycle:
             restarts: How often all ranks were restarted together.
             relay: The report of the emulator's relay.
         """
-        result = RunResult.of(
-            state, message, plan=self._plan, began=self.began, emulated=self._emulated, relay=relay, restarts=restarts
+        result = RunResult(
+            state=state,
+            message=message,
+            plan=self._plan,
+            emulated=self._emulated,
+            relay=relay,
+            wall_seconds=time.monotonic() - self.began,
+            machine=_describe_machine(),
+            restarts=restarts,
+            valid=relay is None or bool(relay["valid"]),
         )
         with best_effort(self._directory.path):
             self._directory.write_result(result)
         return result
+
+
+def _describe_machine() -> dict[str, Any]:
+    """Return what a reader needs to judge the times of a run."""
+    return {
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "trimtab": _version("trimtab"),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "not installed"

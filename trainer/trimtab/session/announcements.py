@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab_api.netmon.view import NetworkView
+
 from trimtab.control.client import ControlClient
 from trimtab.control.messages import AdoptPlan, Message, message_of
-from trimtab.control.types import NetworkView, StepReport, TrialReport
+from trimtab.control.types import StepReport, TrialReport
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import Profile
 from trimtab.transport.group import Group

@@ -25,13 +25,13 @@ from trimtab.engine.exchange.proxy_parameters import ProxyParameters
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.modes import ManualOptimizer
 from trimtab.engine.optimizer.stepper import as_list
-from trimtab.engine.refused_plans import refuse_for_steps, refuse_in_hooks
 from trimtab.launch.environment.launch_environment import LaunchEnvironment
 from trimtab.launch.environment.launchers import Ranks, describe_choice, ranks_of
 from trimtab.launch.joining import foreign, native
 from trimtab.launch.joining.configuration import Configuration
 from trimtab.launch.joining.connection import JobConnection
 from trimtab.launch.joining.rank_markers import mark_first_step, mark_unfinished
+from trimtab.plan.constraints import Script
 from trimtab.plan.names import DDP_HOOK_VARIABLE
 from trimtab.plan.plan import dense_plan
 from trimtab.process.messages import LOGGER, for_rank
@@ -42,8 +42,8 @@ from trimtab.session.checks import (
     check_arguments,
     check_devices,
     check_model_of_many_ranks,
-    check_momentum,
     check_optimizer_of_many_ranks,
+    check_plan,
     check_turns,
     only_session,
     refuse_second_session,
@@ -236,7 +236,6 @@ def _session_of(request: AttachRequest[SessionT], joined: JobConnection) -> Sess
     """Make the session of one rank; rank 0's has the controller."""
     group, recorder, seed = joined.group, joined.recorder, joined.job.spec.seed
     model, optimizers = request.model, request.optimizers
-    alternating_optimizers = request.options.alternating_optimizers
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
     known = [(each.known or each) if isinstance(each, ManualOptimizer) else each for each in optimizers]
     facts = ModelFacts(
@@ -249,23 +248,17 @@ def _session_of(request: AttachRequest[SessionT], joined: JobConnection) -> Sess
         ranks_on_each=joined.job.spec.processes_per_worker,
     )
     asked = controller_settings(joined.job, facts.optimizer)
-    is_hook = isinstance(model, ProxyParameters)
-    by_hand = any(isinstance(each, ManualOptimizer) for each in optimizers)
-    settings = fit_to_script(
-        asked,
-        alternating_optimizers=alternating_optimizers,
-        by_hand=by_hand,
-        is_hook=is_hook,
-        say=for_rank(group.rank).info,
+    script = Script(
+        alternates=request.options.alternating_optimizers,
+        is_manual=any(isinstance(each, ManualOptimizer) for each in optimizers),
+        is_hook=isinstance(model, ProxyParameters),
     )
+    settings = fit_to_script(asked, script, say=for_rank(group.rank).info)
     if group.transport.has_own_all_reduce:
         settings = replace(settings, dense_collectives=())  # the backend sums as it likes, whatever the plan says
     controller = make_controller(settings, facts, seed=seed)
     plan = controller.plan  # every rank begins with it: once rank 0's client is there, the controller may decide
-    check_momentum(plan, known)
-    if is_hook:
-        refuse_in_hooks(plan)
-    refuse_for_steps(plan, alternating_optimizers=alternating_optimizers, by_hand=by_hand)
+    check_plan(plan, script, known)
     control_client = None
     if group.rank == 0:
         control_client = ControlClient(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -13,6 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.parameter import is_lazy
 from trimtab_api.errors import UserError
 
+from trimtab.plan.constraints import Script
 from trimtab.plan.plan import Plan
 from trimtab.session.session import Session
 
@@ -135,19 +137,18 @@ def check_optimizer_of_many_ranks(optimizer: torch.optim.Optimizer) -> None:
         )
 
 
-def check_momentum(plan: Plan, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    """Raise `UserError` if both the plan and an optimizer have momentum: that would be momentum of momentum."""
-    if not plan.momentum:
-        return
-    for each in optimizers:
-        own = max(max(group.get("momentum", 0.0), *group.get("betas", ())[:1], 0.0) for group in each.param_groups)
-        if own > 0:
-            raise UserError(
-                f"corrects the momentum of an optimizer that has none of its own, and {type(each).__name__} has"
-                f" {own:g}; give SGD momentum=0, or leave momentum out of the plan",
-                field="source",
-                value=plan.source,
-            )
+def check_plan(plan: Plan, script: Script, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Raise `UserError` for a plan that the script, which steps by these optimizers, cannot follow."""
+    if plan.momentum:
+        owns = ((_momentum(each), type(each).__name__) for each in optimizers)
+        own, owner = next((each for each in owns if each[0] > 0), (0.0, ""))
+        script = replace(script, momentum=own, momentum_of=owner)
+    plan.check_for(script)
+
+
+def _momentum(optimizer: torch.optim.Optimizer) -> float:
+    """Return the largest momentum, or first beta, of a group."""
+    return max(max(group.get("momentum", 0.0), *group.get("betas", ())[:1], 0.0) for group in optimizer.param_groups)
 
 
 def check_devices(devices: Iterable[torch.device], local_rank: int) -> None:

@@ -28,7 +28,7 @@ from trimtab.engine.optimizer.stepper import as_list
 from trimtab.engine.phase_timer import Phase
 from trimtab.plan.plan import Plan
 from trimtab.run_files.recorder import Recorder
-from trimtab.run_files.schema import OF_EVERY_EVALUATION
+from trimtab.run_files.steps import OF_EVERY_EVALUATION
 from trimtab.session.options import SessionOptions
 from trimtab.session.rank_ops import RankOps
 from trimtab.session.script_numbers import checked_loss, one_number

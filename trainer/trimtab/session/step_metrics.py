@@ -8,8 +8,9 @@ from statistics import fmean
 from typing import Any
 
 from torch import Tensor
+from trimtab_api.netmon.view import NetworkView
 
-from trimtab.control.types import NetworkView, StepReport
+from trimtab.control.types import StepReport
 from trimtab.engine.exchange.consensus import StepConsensus
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.phase_timer import Phase

@@ -23,7 +23,7 @@ from trimtab.checkpoint.snapshot import Snapshot
 from trimtab.control.types import StepReport, TrialReport
 from trimtab.data.replay import Replay
 from trimtab.engine.checkpoint import load_step_state, step_state
-from trimtab.engine.gradients.uncompiled_hook import ModuleHook
+from trimtab.engine.gradients.uncompiled_hook import ModuleHook, is_compiled, unscripted_parts
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan.plan import Plan
 
@@ -197,8 +197,8 @@ class TrialRunner:
 
     def _watch_model(self) -> None:
         """Watch the model, only while there is a trial: hooks on every part would slow down each forward pass."""
-        parts = [part for part in self._model.modules() if not isinstance(part, torch.jit.ScriptModule)]
-        if any(type(part).__name__ == "OptimizedModule" for part in parts):  # not imported for its name alone
+        parts = unscripted_parts(self._model)
+        if any(map(is_compiled, parts)):
             parts = parts[:1]  # hooks inside would have it compiled anew
         self._hooks = [part.register_forward_pre_hook(ModuleHook(self._before_forward)) for part in parts]
         self._hooks += [part.register_state_dict_pre_hook(ModuleHook(self._before_state_dict)) for part in parts[:1]]

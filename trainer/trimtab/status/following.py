@@ -21,8 +21,7 @@ from trimtab_api.rpc.channels import format_grpc_error, open_channel
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob import load_training_job
 
-from trimtab.status.notify_policy import is_final
-from trimtab.status.status_reader import StatusReader
+from trimtab.status.status_reader import StatusReader, is_final
 
 if TYPE_CHECKING:
     from trimtab.run_files.layout import RunDirectory

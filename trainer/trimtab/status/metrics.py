@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from operator import attrgetter
-from typing import Any, get_args
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -20,9 +20,10 @@ from trimtab_api.catalogue import AXES, parse_plan_text
 from trimtab_api.errors import UserError
 from trimtab_api.http_server import HttpServer
 
-from trimtab.run_files.json_files import Tail
 from trimtab.run_files.layout import RunDirectory
-from trimtab.run_files.schema import ALONE, RoundEnd, Step, Trigger
+from trimtab.run_files.line_file import Tail
+from trimtab.run_files.schema import DecisionLine, MeasuredLine, Trigger, decision_kind
+from trimtab.run_files.steps import ALONE, Evaluation, RoundEnd, Step, metric_kind
 
 #: Metrics that a script reports by names of its own; more are left out, for names may be made up in a loop.
 MOST_EVALUATIONS = 20
@@ -59,27 +60,33 @@ class RunMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield everything, as the files have it now."""
         with self._lock:
-            metrics, decisions = self._lines
-            for line in decisions.new_lines():
-                self._take_decision(line)
-            for line in metrics.new_lines():
-                self._take(line)
+            self._read()
             yield from self._families()
 
-    def _take(self, line: dict[str, Any]) -> None:
-        if line.get("event") == "evaluation":
-            for name, value in line.items():
-                known = name in self._evaluations or len(self._evaluations) < MOST_EVALUATIONS
-                if name not in ("event", "step", "time") and isinstance(value, int | float) and known:
-                    self._evaluations[name] = value
-            return
-        if line.get("event") == "end of round":
-            self._take_round_end(RoundEnd.from_json(line))
-        if "event" in line:
-            return
-        step = Step.from_json(line)
+    def _read(self) -> None:
+        """Take in what the files have gained."""
+        metrics, decisions = self._lines
+        for told in decisions.new_records(decision_kind):
+            if isinstance(told, DecisionLine):
+                self._take_decision(told)
+            elif isinstance(told, MeasuredLine):
+                self._measured = told.seconds
+        for line in metrics.new_records(metric_kind):
+            if isinstance(line, Step):
+                self._take_step(line)
+            elif isinstance(line, RoundEnd):
+                self._take_round_end(line)
+            elif isinstance(line, Evaluation):
+                self._take_evaluation(line)
+
+    def _take_evaluation(self, evaluation: Evaluation) -> None:
+        for name, value in evaluation.values.items():
+            if name in self._evaluations or len(self._evaluations) < MOST_EVALUATIONS:
+                self._evaluations[name] = value
+
+    def _take_step(self, step: Step) -> None:
         self._counts["bytes"] += step.num_bytes
-        self._counts["messages"] += line.get("messages", 0)
+        self._counts["messages"] += step.num_messages
         if step.trial:
             self._counts["trials"] += 1
             self._trial_seconds += step.step_seconds
@@ -89,7 +96,7 @@ class RunMetrics(Collector):
         if step.achieved_ratio is not None:  # a step that sends nothing leaves the residual as it is
             self._achieved, self._residual_norm = step.achieved_ratio, step.residual_norm
         self._counts["steps"] += 1
-        self._counts["dropped"] += not line.get("finite", True)
+        self._counts["dropped"] += not step.finite
         for phase, seconds in zip(PHASES, _seconds_of(step), strict=True):
             self._seconds[phase] += seconds
 
@@ -100,23 +107,18 @@ class RunMetrics(Collector):
         self._seconds["compress"] += ended.compress_seconds
         self._seconds["collective"] += ended.collective_seconds
 
-    def _take_decision(self, line: dict[str, Any]) -> None:
-        if line.get("record") == "decision":
-            self._decisions[line["trigger"]] += 1
-            self._changes[line["trigger"]] += bool(line["changed"])
-            # The decision at the end of a guard's hold has the same trigger, and leaves dense again or keeps it.
-            is_back = (
-                line["trigger"] == "guard" and line["changed"] and parse_plan_text(line["adopted"]["name"]).ratio == 1.0
-            )
-            self._counts["guards"] += is_back
-            self._predicted = line["predicted_seconds"]
-            inputs = line.get("inputs", {})
-            self._dense, computing = inputs.get("dense_step_seconds"), inputs.get("compute_seconds")
-            if self._dense is not None and computing is not None:
-                self._dense_exposed = max(0.0, self._dense - computing)
-            self._solving_seconds += line.get("solving_seconds", 0.0)
-        elif line.get("record") == "measured":
-            self._measured = line["measured_step_seconds"]
+    def _take_decision(self, decision: DecisionLine) -> None:
+        self._decisions[decision.trigger] += 1
+        self._changes[decision.trigger] += decision.changed
+        # The decision at the end of a guard's hold has the same trigger, and leaves dense again or keeps it.
+        is_guard = decision.trigger == "guard" and decision.changed
+        self._counts["guards"] += is_guard and parse_plan_text(decision.adopted.name).ratio == 1.0
+        self._predicted = decision.predicted_seconds
+        known = decision.known_inputs
+        self._dense, computing = known.get("dense_step_seconds"), known.get("compute_seconds")
+        if self._dense is not None and computing is not None:
+            self._dense_exposed = max(0.0, self._dense - computing)
+        self._solving_seconds += decision.solving_seconds
 
     def _families(self) -> Iterator[Metric]:
         counts, step = self._counts, self._step

@@ -25,10 +25,8 @@ from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob import load_job_file
 
 from trimtab.process.messages import LOGGER
-from trimtab.run_files.best_effort import best_effort
-from trimtab.run_files.layout import RunDirectory
-from trimtab.status.notify_policy import is_final, is_news
-from trimtab.status.status_reader import StatusReader
+from trimtab.run_files.layout import RunDirectory, best_effort
+from trimtab.status.status_reader import StatusReader, is_final, is_news
 
 #: Seconds between two readings of the run's files.
 LOOK_SECONDS = 0.25

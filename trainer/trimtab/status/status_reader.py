@@ -1,4 +1,4 @@
-"""Makes a run's status from its files. The trainers write those anyway, so a status costs training nothing."""
+"""Makes a run's status from its files, which the trainers write anyway, and says which statuses are news."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from trimtab_api.errors import UserError
-from trimtab_api.netmon.client import NOTHING_KNOWN, NetworkView
+from trimtab_api.netmon.view import NOTHING_KNOWN, NetworkView
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob import TrainingJob
 
 from trimtab.plan.plan import Plan
-from trimtab.run_files.dropped import DroppedSteps
-from trimtab.run_files.json_files import Tail, read_json
+from trimtab.run_files.json_files import read_file
 from trimtab.run_files.layout import RunDirectory
-from trimtab.run_files.result import SUCCESS_STATES
-from trimtab.run_files.schema import ALONE, LeftOutSteps, Step
-from trimtab.run_files.straggler import straggler_of
+from trimtab.run_files.line_file import Tail
+from trimtab.run_files.schema import DecisionLine, NetworkNote, RunResult, decision_kind
+from trimtab.run_files.steps import ALONE, DroppedSteps, LeftOutSteps, Step, metric_kind, straggler_of
 
 #: Step time and gain are taken over this many of the last steps under the plan in force.
 NUM_RECENT = 20
@@ -43,7 +41,7 @@ class StatusReader:
         self._decisions = Tail(directory.decisions)
         self._network_problem = ""
         self._dropped = DroppedSteps()
-        self._reasons: deque[tuple[dict[str, Any], str]] = deque(maxlen=NUM_DECISIONS)
+        self._decided: deque[DecisionLine] = deque(maxlen=NUM_DECISIONS)
         self._step: Step | None = None
         self._adopted_at = 0
         self._recent: deque[Step] = deque(maxlen=NUM_RECENT)
@@ -51,16 +49,16 @@ class StatusReader:
     def read(self) -> status_pb2.Status:
         """Return the status now."""
         end = self._end()  # read before the steps: no step follows it, so the final status holds the last step
-        for line in self._decisions.new_lines():
-            if line["record"] == "decision":
-                self._keep_reason(line["adopted"], line["reason"])
-            elif line["record"] == "network":
-                self._network_problem = line["problem"]
-        for line in self._metrics.new_lines():
-            if line.get("event") == "left out":
-                self._dropped.add_left_out(LeftOutSteps.from_json(line))
-            elif "event" not in line and not line.get("trial", False):
-                self._take(Step.from_json(line))
+        for told in self._decisions.new_records(decision_kind):
+            if isinstance(told, DecisionLine):
+                self._keep(told)
+            elif isinstance(told, NetworkNote):
+                self._network_problem = told.problem
+        for line in self._metrics.new_records(metric_kind):
+            if isinstance(line, LeftOutSteps):
+                self._dropped.add_left_out(line)
+            elif isinstance(line, Step) and not line.trial:
+                self._take(line)
         state, message = end or self._begun()
         view = self._network()
         status = status_pb2.Status(
@@ -84,10 +82,10 @@ class StatusReader:
             status.message = str(self._dropped)
         return status
 
-    def _keep_reason(self, adopted: dict[str, Any], reason: str) -> None:
-        """Keep the reason for a version's plan: its first decision adopted the plan; later ones kept it."""
-        if not self._reasons or self._reasons[-1][0]["version"] != adopted["version"]:
-            self._reasons.append((adopted, reason))
+    def _keep(self, decision: DecisionLine) -> None:
+        """Keep the decision that adopted a version's plan: later ones kept the plan, for reasons of their own."""
+        if not self._decided or self._decided[-1].adopted.version != decision.adopted.version:
+            self._decided.append(decision)
 
     def _take(self, step: Step) -> None:
         self._dropped.add(step)
@@ -112,12 +110,12 @@ class StatusReader:
     def _end(self) -> tuple[status_pb2.State, str] | None:
         """Return how the run ended, once its launcher has written it down."""
         try:
-            result = read_json(self._directory.result)
+            result = read_file(RunResult, self._directory.result)
         except (OSError, UserError):  # not there, or being written
             return None
-        if result["state"] in SUCCESS_STATES:
+        if result.is_success:
             return status_pb2.STATE_SUCCEEDED, ""
-        return status_pb2.STATE_FAILED, result["message"]
+        return status_pb2.STATE_FAILED, result.message
 
     def _describe(self, status: status_pb2.Status, step: Step) -> None:
         status.step = step.step + 1
@@ -144,13 +142,30 @@ class StatusReader:
             reason=self._first_reason(),
             adopted_at_step=self._adopted_at,
         )
-        for adopted, reason in self._reasons:
-            if adopted["version"] == step.plan_version and adopted["name"] == step.plan:
-                told.num_buffers = len(adopted["fusion"]["cuts"])
-                told.reason = reason
+        for decision in self._decided:
+            if (decision.adopted.version, decision.adopted.name) == (step.plan_version, step.plan):
+                told.num_buffers = len(decision.adopted.fusion.cuts)
+                told.reason = decision.reason
         return told
 
     def _first_reason(self) -> str:
         if self._job.spec.communication.policy == "Static":
             return "the job's communication policy is Static"
         return "nothing has been decided yet"
+
+
+def is_final(status: status_pb2.Status) -> bool:
+    """Return whether no other status will follow."""
+    return status.state in (status_pb2.STATE_SUCCEEDED, status_pb2.STATE_FAILED)
+
+
+def is_news(sent: status_pb2.Status, now: status_pb2.Status) -> bool:
+    """Return whether state or plan changed, or the network's figures became stale or fresh, since ``sent``.
+
+    Everything else, such as the reason why a plan was kept, waits for the watcher's interval.
+    """
+    return (
+        sent.state != now.state
+        or (sent.plan.version, sent.plan.name) != (now.plan.version, now.plan.name)
+        or sent.network.stale != now.network.stale
+    )

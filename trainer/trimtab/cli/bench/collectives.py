@@ -128,7 +128,7 @@ def _run_grid(args: argparse.Namespace) -> int:
     if times is None:
         return 0
     cells = [
-        Cell(*network, ratio, {name: measured.plans[f"{ratio}/{name}"]["wire"] for name in names})
+        Cell(*network, ratio, {name: measured.plans[f"{ratio}/{name}"].wire for name in names})
         for network, some, measured in zip(networks, ratios, times, strict=True)
         for ratio in some
     ]
@@ -167,12 +167,12 @@ def _run_exchanges(args: argparse.Namespace) -> int:
     for network, measured in zip(networks[:num_learned], times[:num_learned], strict=True):
         for name in EXCHANGE_COLLECTIVES:
             cell = Cell(*network, EXCHANGE_RATIO, {})
-            seconds = measured.plans[f"{EXCHANGE_RATIO}/{name}"]["wire"]
+            seconds = measured.plans[f"{EXCHANGE_RATIO}/{name}"].wire
             _learn(model, cell, name, seconds, args.repeats)
     lines: list[dict[str, Any]] = []
     for network, measured in zip(networks[num_learned:], times[num_learned:], strict=True):
         cell, floor = Cell(*network, EXCHANGE_RATIO, {}), measured.floor
-        beside = measured.plans[f"{EXCHANGE_RATIO}/{BESIDE}"]["whole"]
+        beside = measured.plans[f"{EXCHANGE_RATIO}/{BESIDE}"].whole
         for name in EXCHANGE_COLLECTIVES:
             one = measured.plans[f"{EXCHANGE_RATIO}/{name}"]
             predicted = model.seconds(name, _cost(cell, name), *_alpha_beta(cell))
@@ -181,13 +181,13 @@ def _run_exchanges(args: argparse.Namespace) -> int:
                     "latency": parse_duration(cell.latency),
                     "bandwidth": parse_bandwidth(cell.bandwidth),
                     "collective": name,
-                    "select_seconds": one["select"],
-                    "wire_seconds": one["wire"],
-                    "whole_seconds": one["whole"],
+                    "select_seconds": one.select,
+                    "wire_seconds": one.wire,
+                    "whole_seconds": one.whole,
                     "predicted_seconds": predicted,
                     "floor_seconds": floor,
-                    "over_prediction": one["whole"] / (predicted + floor),
-                    "over_spardl": one["whole"] / beside,
+                    "over_prediction": one.whole / (predicted + floor),
+                    "over_spardl": one.whole / beside,
                 }
             )
     if args.json:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import log
 from statistics import median
 
-from trimtab.control.types import NetworkView
+from trimtab_api.netmon.view import NetworkView
 
 #: Views that the present estimate is the median of.
 _WINDOW = 15
@@ -82,7 +82,7 @@ class _Suspect:
     agreed: int = 1
 
 
-class NetworkWatch:
+class NetworkEstimator:
     """Tells a change of the network from the noise of its measurement.
 
     The estimate is the median of the last views. A view that lies farther from it than ``change`` (and than three
@@ -137,7 +137,7 @@ class NetworkWatch:
 
     def observe(self, view: NetworkView, now: float) -> NetworkChange | None:
         """Take a view, and return the change if it makes one. The first view makes none."""
-        if view.stale or not (view.latency > 0 and view.bandwidth > 0):
+        if view.stale or not view.is_measured:
             return None
         seen = Network(view.revision, view.latency, view.bandwidth)
         present = self.network

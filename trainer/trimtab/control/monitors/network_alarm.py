@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab_api.netmon.client import NetworkView
+from trimtab_api.netmon.view import NetworkView
 
 #: Seconds for which a network that was measured may go unmeasured before anything is said.
 PATIENCE_SECONDS = 30.0

@@ -20,7 +20,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.engine.deferred.lazy_parameters import LazyParameters, as_they_are
 from trimtab.engine.exchange.exchanger import Exchanger
-from trimtab.engine.gradients.uncompiled_hook import ModuleHook
+from trimtab.engine.gradients.uncompiled_hook import ModuleHook, hookable_parts, is_compiled
 from trimtab.engine.optimizer.stepper import OptimizerStepper
 
 
@@ -144,8 +144,8 @@ class ForwardSyncHooks:
         if self._hooks:
             return
         indices = {id(parameter): index for index, parameter in enumerate(self._exchanger.flat_buffers.parameters)}
-        for part in _parts_that_take_hooks(self._model):
-            own = {indices[id(p)] for p in part.parameters(recurse=_is_compiled(part)) if id(p) in indices}
+        for part in hookable_parts(self._model):
+            own = {indices[id(p)] for p in part.parameters(recurse=is_compiled(part)) if id(p) in indices}
             if own and part is not self._model:
                 hook = ModuleHook(lambda *_, own=own: self._before_module(own))
                 # Before hooks of the script's, which may use weights that they have kept.
@@ -172,18 +172,6 @@ def _settings(group: dict[str, Any]) -> dict[str, Any]:
         for name, value in group.items()
         if name != "params"
     }
-
-
-def _parts_that_take_hooks(model: nn.Module) -> list[nn.Module]:
-    """Return the parts but for scripted ones, and those inside of a compiled part, which hooks would recompile."""
-    parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
-    compiled = [part for part in parts if _is_compiled(part)]
-    inside = {id(each) for part in compiled for each in part.modules() if each is not part}
-    return [part for part in parts if id(part) not in inside]
-
-
-def _is_compiled(part: nn.Module) -> bool:
-    return type(part).__name__ == "OptimizedModule"  # not imported for its name alone
 
 
 def _is_within_compiled() -> bool:

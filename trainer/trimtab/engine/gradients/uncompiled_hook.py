@@ -1,4 +1,4 @@
-"""Hooks of a model's parts that stay behind where the model is copied or saved as a whole.
+"""Hooks of a model's parts: which parts take them, and hooks that stay behind where the model is copied or saved.
 
 ``torch.save(model)`` and ``copy.deepcopy(model)`` take a module's hooks along. The session's belong to the model that
 trains: a copy that averages weights must not be heard, and a file must be read where there is no session.
@@ -12,6 +12,29 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch import nn
+
+
+def unscripted_parts(model: nn.Module) -> list[nn.Module]:
+    """Return the parts that take hooks at all, the model first."""
+    return [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
+
+
+def has_scripted_part(model: nn.Module) -> bool:
+    """Return whether a part of the model takes no hooks."""
+    return any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
+
+
+def is_compiled(part: nn.Module) -> bool:
+    """Return whether `torch.compile` has made the part: hooks on parts inside of it would have it compiled anew."""
+    return type(part).__name__ == "OptimizedModule"  # not imported for its name alone
+
+
+def hookable_parts(model: nn.Module) -> list[nn.Module]:
+    """Return the parts that take hooks at no cost: neither scripted nor inside of a compiled part."""
+    parts = unscripted_parts(model)
+    inside = {id(each) for part in parts if is_compiled(part) for each in part.modules() if each is not part}
+    return [part for part in parts if id(part) not in inside]
 
 
 class ModuleHook:

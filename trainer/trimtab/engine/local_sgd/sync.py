@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.gradient_sync import GradientSync
-from trimtab.engine.gradients.uncompiled_hook import ModuleHook
+from trimtab.engine.gradients.uncompiled_hook import ModuleHook, unscripted_parts
 from trimtab.engine.local_sgd.buffer_sync import average_buffers
 from trimtab.engine.local_sgd.local_sgd import LocalSgd
 from trimtab.engine.local_sgd.overlapped import OverlappedLocalSgd
@@ -55,9 +55,8 @@ class LocalSgdSync(SyncMode):
         self._flat_buffers = exchanger.flat_buffers
         self._told: Callable[[], Plan | None] | None = None
         """Waits for the plan, if any, that rank 0 tells of before the present round is exchanged."""
-        parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
         loaded = ModuleHook(self._loaded)
-        self._handles = [part.register_load_state_dict_post_hook(loaded) for part in parts]
+        self._handles = [part.register_load_state_dict_post_hook(loaded) for part in unscripted_parts(model)]
 
     def enter(self, plan: Plan) -> None:
         """Begin the rounds of ``plan`` at the present weights, which all ranks have in common; or none."""

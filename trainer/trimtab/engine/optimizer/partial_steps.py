@@ -15,6 +15,8 @@ import torch
 from torch import nn
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
+from trimtab.engine.gradients.uncompiled_hook import has_scripted_part
+
 _NAMES = (
     *("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon"),
     *("NAdam", "RAdam", "RMSprop", "Rprop", "SGD"),
@@ -35,7 +37,7 @@ class PartialSteps:
     def are_possible(self) -> bool:
         """Return whether means may arrive after the optimizer's step; hooks may be registered at any time."""
         reason = partial_step_unsupported_reason(self._optimizers)
-        if any(isinstance(part, torch.jit.ScriptModule) for part in self._model.modules()):
+        if has_scripted_part(self._model):
             reason = "scripted modules take no hooks"
         if reason:
             self._say(

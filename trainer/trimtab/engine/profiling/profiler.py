@@ -22,7 +22,7 @@ from trimtab import kernels
 from trimtab.engine.deferred.lazy_parameters import as_they_are
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
-from trimtab.engine.gradients.uncompiled_hook import ModuleHook
+from trimtab.engine.gradients.uncompiled_hook import ModuleHook, has_scripted_part, is_compiled
 from trimtab.engine.profiling.loss_monitor import DelayWatch, LossFall
 from trimtab.engine.profiling.trace import Span, TracedStep
 from trimtab.plan.plan import Plan
@@ -208,7 +208,7 @@ class StepProfiler:
     def _begin(self) -> None:
         """Watch forward passes."""
         parts = list(self._model.named_modules())
-        if any(isinstance(m, torch.jit.ScriptModule) or type(m).__name__ == "OptimizedModule" for _, m in parts):
+        if has_scripted_part(self._model) or any(is_compiled(part) for _, part in parts):
             parts = []  # hooks inside would have it compiled anew, or are refused
         self._hooks = [
             self._model.register_forward_pre_hook(ModuleHook(self._on_forward_begin)),

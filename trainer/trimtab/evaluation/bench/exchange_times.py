@@ -7,12 +7,14 @@ last line.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, TypeAlias
 
+from msgspec import Meta
 from trimtab_api.catalogue import BYTES_PER_ELEMENT, collective_cost
 from trimtab_api.errors import UserError
 from trimtab_api.input_files import MAX_RECORD_BYTES
@@ -21,8 +23,10 @@ from trimtab_netmon import emulate
 
 from trimtab.evaluation.bench.fleet import run_on_hosts
 from trimtab.process.messages import LOGGER
-from trimtab.run_files.fields import WrongFieldError, mapping, number, text, whole
+from trimtab.run_files.json_files import Record, parse_object, read_record
 
+#: A time that was measured.
+Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 #: Ranks, latency and bandwidth, these two as they are written.
 Network = tuple[int, str, str]
 #: Version of a file's lines: another number stands for other fields, or for figures of another meaning.
@@ -53,6 +57,11 @@ class Measurement:
         return (self.ranks, self.latency, self.bandwidth)
 
     @property
+    def plans(self) -> list[str]:
+        """``RATIO/COLLECTIVE`` of each exchange."""
+        return [f"{ratio}/{collective}" for ratio in self.ratios for collective in self.collectives]
+
+    @property
     def most_seconds(self) -> float:
         """Seconds after which to give up, by the closed forms."""
         alpha, beta = parse_duration(self.latency), 1 / parse_bandwidth(self.bandwidth)
@@ -68,25 +77,32 @@ class Measurement:
         return f"{self.ranks} hosts, {self.latency}, {self.bandwidth}"
 
 
-@dataclass(frozen=True)
-class ExchangeTimes:
-    """Seconds on one network."""
+class PlanTimes(Record, frozen=True):
+    """Seconds of an exchange under one plan: to select, on the wire, and all of it."""
 
-    floor: float
+    select: Seconds
+    wire: Seconds
+    whole: Seconds
+
+
+class ExchangeTimes(Record, frozen=True):
+    """Seconds on one network, and how they were measured: a line of the file."""
+
+    format: int
+    ranks: int
+    latency: str
+    bandwidth: str
+    elements: int
+    repeats: int
+    floor: Seconds
     """Seconds in which each rank moves 12 bytes an element."""
-    plans: dict[str, dict[str, float]]
-    """Seconds of ``select``, ``wire``, and the ``whole``, by ``RATIO/COLLECTIVE``."""
+    plans: dict[str, PlanTimes]
+    """By ``RATIO/COLLECTIVE``."""
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any], wanted: Measurement) -> ExchangeTimes:
-        """Parse a line's times of each plan that is wanted. Raise KeyError or `WrongFieldError`."""
-        plans = mapping(data, "plans")
-        names = [f"{ratio}/{collective}" for ratio in wanted.ratios for collective in wanted.collectives]
-        told = {name: mapping(plans, name) for name in names}
-        return cls(
-            _seconds(data, "floor"),
-            {name: {part: _seconds(each, part) for part in ("select", "wire", "whole")} for name, each in told.items()},
-        )
+    @property
+    def network(self) -> Network:
+        """The key that tells one network from another."""
+        return (self.ranks, self.latency, self.bandwidth)
 
 
 def measure(wanted: Sequence[Measurement], out: Path | None, most: int | None) -> list[ExchangeTimes]:
@@ -111,7 +127,7 @@ def measure(wanted: Sequence[Measurement], out: Path | None, most: int | None) -
         kept[each.network] = times = _measure(each)
         if out is not None:
             with out.open("a") as file:
-                file.write(json.dumps(_line(each) | {"floor": times.floor, "plans": times.plans}) + "\n")
+                file.write(json.dumps(times.to_json()) + "\n")
         LOGGER.info(f"{each}: measured in {time.monotonic() - began:.0f} s")
     return [kept[each.network] for each in wanted if each.network in kept]
 
@@ -129,26 +145,18 @@ def _measure(wanted: Measurement) -> ExchangeTimes:
         ],
         wanted.most_seconds,
     )
-    return ExchangeTimes(measured["floor"], measured["plans"])
-
-
-def _seconds(data: dict[str, Any], name: str) -> float:
-    seconds = number(data, name)
-    if seconds == 0:
-        raise WrongFieldError(name, data[name], "must be more than 0")
-    return seconds
-
-
-def _line(wanted: Measurement) -> dict[str, Any]:
-    """Return what a line says of how it was measured."""
-    return {
-        "format": FORMAT,
-        "ranks": wanted.ranks,
-        "latency": wanted.latency,
-        "bandwidth": wanted.bandwidth,
-        "elements": wanted.elements,
-        "repeats": wanted.repeats,
-    }
+    return ExchangeTimes.from_json(
+        {
+            "format": FORMAT,
+            "ranks": wanted.ranks,
+            "latency": wanted.latency,
+            "bandwidth": wanted.bandwidth,
+            "elements": wanted.elements,
+            "repeats": wanted.repeats,
+            "floor": measured["floor"],
+            "plans": measured["plans"],
+        }
+    )
 
 
 def _read(path: Path, wanted: Sequence[Measurement]) -> dict[Network, ExchangeTimes]:
@@ -165,35 +173,29 @@ def _read(path: Path, wanted: Sequence[Measurement]) -> dict[Network, ExchangeTi
         raise UserError(f"cannot be written ({error.strerror}); name another file", file=str(path)) from None
     kept = {}
     for i, line in enumerate(lines, 1):
-        where = f"{path}: line {i}"
-        try:
-            data = json.loads(line)
-            measured = _fitting(data, wanted)
-            kept[measured.network] = ExchangeTimes.from_json(data, measured)
-        except KeyError as error:
-            raise UserError(f"is missing; {_OTHERWISE}", file=where, field=str(error.args[0])) from None
-        except WrongFieldError as error:
-            remedy = f"{error.remedy}; {_OTHERWISE}"
-            raise UserError(remedy, file=where, field=error.name, value=str(error.value)) from None
-        except (ValueError, TypeError, RecursionError):
-            shown = line[:40].decode(errors="replace")
-            raise UserError(f"is not a JSON object; {_OTHERWISE}", file=where, value=shown) from None
+        times = _parse(line, f"{path}: line {i}", wanted)
+        kept[times.network] = times
     return kept
 
 
-def _fitting(data: dict[str, Any], wanted: Sequence[Measurement]) -> Measurement:
-    """Return the wanted measurement that a line holds. Raise KeyError or `WrongFieldError`."""
-    if data["format"] != FORMAT:
-        raise WrongFieldError("format", data["format"], f"this version reads format {FORMAT}")
-    network = (whole(data, "ranks"), text(data, "latency"), text(data, "bandwidth"))
-    for each in wanted:
-        if each.network == network:
-            break
-    else:
-        raise WrongFieldError(
-            "ranks, latency, bandwidth", ", ".join(map(str, network)), "this bench has no such network"
-        )
-    for field, value in _line(each).items():
-        if data[field] != value:
-            raise WrongFieldError(field, data[field], f"here it is {value}")
-    return each
+def _parse(line: bytes, where: str, wanted: Sequence[Measurement]) -> ExchangeTimes:
+    """Return the times in a line. Raise `UserError` where they are not of one of the measurements that are wanted."""
+
+    def refused(remedy: str, field: str, value: object = "") -> UserError:
+        return UserError(f"{remedy}; {_OTHERWISE}", file=where, field=field, value=str(value))
+
+    data = parse_object(line, where, _OTHERWISE)
+    if data.get("format") != FORMAT:
+        raise refused(f"this version reads format {FORMAT}", "format", data.get("format"))
+    times = read_record(ExchangeTimes, data, where, _OTHERWISE)
+    measurement = next((each for each in wanted if each.network == times.network), None)
+    if measurement is None:
+        network = ", ".join(map(str, times.network))
+        raise refused("this bench has no such network", "ranks, latency, bandwidth", network)
+    for field in ("elements", "repeats"):
+        if getattr(times, field) != getattr(measurement, field):
+            raise refused(f"here it is {getattr(measurement, field)}", field, getattr(times, field))
+    for plan in measurement.plans:
+        if plan not in times.plans:
+            raise refused("is missing", plan)
+    return times

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from math import inf
 from statistics import mean, median
 
-from trimtab.report.summary import Target, summarise
+from trimtab.report.summary import summarise
 from trimtab.run_files.reader import Run
+from trimtab.run_files.schema import Target
 
 
 @dataclass(frozen=True)

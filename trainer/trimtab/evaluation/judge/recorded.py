@@ -208,8 +208,7 @@ def _interpolated(known: dict[float, float] | dict[int, float], where: float) ->
 def recorded_of(runs: Sequence[Run], target_loss: float) -> Recorded:
     """Return the curves of all runs; the first is dense's, whose bytes tell how large the model is."""
     dense = runs[0]
-    job = dense.job["spec"]
-    num_ranks = job["workers"] * job.get("processesPerWorker", 1)
+    num_ranks = dense.job.spec.num_ranks
     sent = median(step.num_bytes for step in dense.training_steps)
     one_element = sum(Plan.parse("dense", _FUSION).buffer_costs(_MILLION, num_ranks), Cost(0, 0)).bytes / _MILLION
     return Recorded(

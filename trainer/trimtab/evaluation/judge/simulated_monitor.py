@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from math import exp, log
 
+from trimtab_api.netmon.view import NetworkView
+
 from trimtab.control.controller import Controller
-from trimtab.control.types import NetworkView
 from trimtab.evaluation.judge.simulated_cluster import SimulatedCluster
 
 #: Seconds between two measurements of latency, and of bandwidth.

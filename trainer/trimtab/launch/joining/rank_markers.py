@@ -14,8 +14,7 @@ from types import TracebackType
 
 from trimtab.launch.environment.launch_environment import LaunchEnvironment
 from trimtab.process.exit_handlers import only_in_this_process
-from trimtab.run_files.best_effort import best_effort
-from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.layout import RunDirectory, best_effort
 
 
 def mark_unfinished(environment: LaunchEnvironment) -> Callable[[], None]:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from trimtab.launch.environment.ports import free_ports
-from trimtab.run_files.best_effort import best_effort
+from trimtab.run_files.layout import best_effort
 
 if TYPE_CHECKING:
     from trimtab_netmon.emulate import Emulator, Phase

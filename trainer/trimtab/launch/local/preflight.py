@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 from trimtab_api.errors import UserError
-from trimtab_api.trainingjob import kubernetes_fields as known
+from trimtab_api.trainingjob import template_schema as known
 
 from trimtab.launch.environment.launch_environment import LaunchEnvironment
 from trimtab.launch.processes.trainer_command import rank_environment, trainer_process, unknown

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trimtab_api.steps_of_attempts import MOST_WITHOUT_STEP, no_restart_reason, restarts_without_step
+from trimtab_api.throttling import Backoff
 
 #: Seconds before the first restart; each further one without a step in between waits twice as long.
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
+_BACKOFF = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
 
 
 @dataclass
@@ -31,8 +33,7 @@ class RestartPolicy:
         if self.num_restarts >= self.max_restarts or self.num_without_step >= MOST_WITHOUT_STEP:
             return None
         self.num_restarts += 1
-        doubled: float = FIRST_PAUSE_SECONDS * 2.0 ** min(self.num_without_step, 30)
-        return min(LONGEST_PAUSE_SECONDS, doubled)
+        return _BACKOFF.delay(self.num_without_step)
 
     @property
     def last_words(self) -> str:

@@ -25,10 +25,10 @@ from trimtab.launch.processes.termination import termination_grace
 from trimtab.launch.processes.trainer_command import Process, rank_environment, trainer_process
 from trimtab.launch.sidecars import Sidecars, monitor_command
 from trimtab.process.cpus import usable_cpus
-from trimtab.run_files.json_files import read_json
+from trimtab.run_files.json_files import read_file, read_json
 from trimtab.run_files.layout import RunDirectory, resolved
-from trimtab.run_files.result import RunResult
 from trimtab.run_files.run_lifecycle import RunLifecycle
+from trimtab.run_files.schema import RunResult
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -142,9 +142,9 @@ def already_finished(request: RunRequest, states: Sequence[str]) -> bool:
     directory = request.directory
     try:
         same_job = read_json(directory.job) == resolved(request.job)
-        ended_well = read_json(directory.result)["state"] in states
+        ended_well = read_file(RunResult, directory.result).state in states
         kept_network = read_bytes(directory.network) if directory.network.exists() else None
-    except (OSError, UserError, KeyError):
+    except (OSError, UserError):
         return False
     return same_job and ended_well and kept_network == (request.network.read_bytes() if request.network else None)
 

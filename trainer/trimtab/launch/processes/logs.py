@@ -17,8 +17,7 @@ from types import TracebackType
 from typing import BinaryIO, Protocol, Self
 
 from trimtab.launch.processes.children import label
-from trimtab.run_files.best_effort import best_effort
-from trimtab.run_files.layout import RunDirectory
+from trimtab.run_files.layout import RunDirectory, best_effort
 
 #: Lines that tell how a process failed.
 NUM_LAST_LINES = 12

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from trimtab_api.throttling import Backoff
+
 from trimtab.launch.processes.children import Exit
 
 #: Seconds until a monitor that ended is started again; twice as long after each further end.
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
+_BACKOFF = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
 #: A monitor that ran for so many seconds is started again after `FIRST_PAUSE`.
 STEADY_SECONDS = 60.0
 #: Exit code of a monitor for a mistake of the user's, which it has said in one line.
@@ -17,7 +20,8 @@ class MonitorRestarts:
     """The monitors that ended and are to be started again. Times are seconds by any one clock."""
 
     def __init__(self) -> None:
-        self._pauses: dict[str, float] = {}
+        self._in_a_row: dict[str, int] = {}
+        """Ends of each monitor since it last ran for long."""
         self._started: dict[str, float] = {}
         self._due: dict[str, float] = {}
 
@@ -28,9 +32,10 @@ class MonitorRestarts:
     def ended(self, ended: Exit, now: float) -> str:
         """Plan the restart of a monitor that ended; returns a sentence about it."""
         if now - self._started[ended.name] >= STEADY_SECONDS:
-            self._pauses.pop(ended.name, None)
-        pause = self._pauses.get(ended.name, FIRST_PAUSE)
-        self._pauses[ended.name] = min(2 * pause, LONGEST_PAUSE)
+            self._in_a_row.pop(ended.name, None)
+        num_before = self._in_a_row.get(ended.name, 0)
+        self._in_a_row[ended.name] = num_before + 1
+        pause = _BACKOFF.delay(num_before)
         self._due[ended.name] = now + pause
         return f"trimtab: the monitor ended with {ended.how}; it is started again in {pause:g} s"
 
