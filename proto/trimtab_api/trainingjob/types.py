@@ -66,9 +66,8 @@ class Checkpoint(Ruled):
     path: str = Field(
         min_length=1,
         max_length=1024,
-        description="A directory that every worker sees under this path, such as a mounted volume claim, or a URL that"
-        " fsspec knows, such as `s3://bucket/folder`. Credentials come from the environment of the container. A job"
-        " that finds checkpoints there goes on from the newest whole one.",
+        description="A directory that every worker sees under this path, or a URL that fsspec knows, such as"
+        " `s3://bucket/folder`. A job goes on from the newest whole checkpoint there.",
     )
     interval: Annotated[Duration, obeys("spec.checkpoint.interval")] = Field(
         as_written("10min"), description="Time between two checkpoints; a store that is too slow delays the next."
