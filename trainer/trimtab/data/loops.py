@@ -141,14 +141,14 @@ class Loops:
                     self._loops.append(replay)
                     yield batch
         except GeneratorExit:  # the loop was left
-            self._ended(replay, self._events.loop_left)
+            self._ended(replay, self._events.on_loop_left)
             raise
         else:
             self._warn_of_what_is_left_out(share)
             if replay.is_empty:
                 self._refuse_if_used_up(share)
                 self._people.warn(f"this loop has no batches{share.why_empty}", on_each=not share.is_alike)
-            self._ended(replay, self._events.epoch_ended)
+            self._ended(replay, self._events.on_epoch_end)
         finally:
             self._loops.remove(replay)
             self._trials.loop_ended(replay)
@@ -197,7 +197,7 @@ class Loops:
     def _epoch_of(self, replay: Replay) -> Generator[Any]:
         """Yield each batch, and before it the trials that were asked for."""
         while True:
-            self._events.batch_wanted()
+            self._events.on_next_batch()
             yield from self._trials.run(replay, self._loops)
             try:
                 batch = replay.next()

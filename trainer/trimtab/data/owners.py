@@ -22,13 +22,13 @@ class People(Protocol):
 class LoopEvents(Protocol):
     """Is told where loops come to: `trimtab.session.training.Training`."""
 
-    def batch_wanted(self) -> None:
+    def on_next_batch(self) -> None:
         """Note that a loop goes on to its next batch, or to its end."""
 
-    def epoch_ended(self) -> None:
+    def on_epoch_end(self) -> None:
         """Note that a loop of which steps were made has ended, on every rank at the same step."""
 
-    def loop_left(self) -> None:
+    def on_loop_left(self) -> None:
         """Note that such a loop was left, which an exception does on one rank alone."""
 
     def trials_ended(self, have_begun: bool) -> None:

@@ -60,7 +60,8 @@ def _plan_event(decision: DecisionLine) -> dict[str, Any]:
         "plan": decision.adopted.name,
         "reason": decision.reason,
     }
-    return _event("PLAN", _CONTROLLER, 0, decision.time, decision.solving_seconds, arguments)
+    event: dict[str, Any] = _event("PLAN", _CONTROLLER, 0, decision.time, decision.solving_seconds, arguments)
+    return event
 
 
 def _place(row: str, number_of_rows: int) -> tuple[int, int]:

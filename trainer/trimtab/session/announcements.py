@@ -62,9 +62,9 @@ class ControlMessages:
         """
         assert self._group is not None
         message = self._client.poll() if self._client else None
-        is_of_round = isinstance(message, AdoptPlan) and message.plan.ends_rounds
-        told = tell_json(self._group, message.to_json() if is_of_round else None, message_of)
-        if self._client and is_of_round:
+        of_round = message if isinstance(message, AdoptPlan) and message.plan.ends_rounds else None
+        told = tell_json(self._group, None if of_round is None else of_round.to_json(), message_of)
+        if self._client and of_round is not None:
             self._client.sent()
 
         def plan() -> Plan | None:

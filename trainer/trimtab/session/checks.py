@@ -148,7 +148,10 @@ def check_plan(plan: Plan, script: Script, optimizers: Sequence[torch.optim.Opti
 
 def _momentum(optimizer: torch.optim.Optimizer) -> float:
     """Return the largest momentum, or first beta, of a group."""
-    return max(max(group.get("momentum", 0.0), *group.get("betas", ())[:1], 0.0) for group in optimizer.param_groups)
+    own: float = max(
+        max(group.get("momentum", 0.0), *group.get("betas", ())[:1], 0.0) for group in optimizer.param_groups
+    )
+    return own
 
 
 def check_devices(devices: Iterable[torch.device], local_rank: int) -> None:

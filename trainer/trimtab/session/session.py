@@ -211,7 +211,7 @@ class Session:
         Every rank calls it after the same step. Loops over `batches` do, where they end or are left. Nothing happens
         where no local step has been taken since the last exchange, or the session is closed.
         """
-        self._training.epoch_ended()
+        self._training.on_epoch_end()
 
     @contextlib.contextmanager
     def anchor(self) -> Iterator[None]:

@@ -264,21 +264,26 @@ class Training:
 
     # What the script's loops tell (`trimtab.data.loops.LoopEvents`) -----------------------------------------------
 
-    def batch_wanted(self) -> None:
+<<<<<<< HEAD
+    def on_next_batch(self) -> None:
         """Count a step that was thrown away within a round of local steps; write the checkpoint that is due."""
+=======
+    def on_next_batch(self) -> None:
+        """Count a step that was thrown away within a round of local steps."""
+>>>>>>> main
         self.stepping.on_next_batch()
         if self.checkpointing is not None:
             self.checkpointing.write_agreed()
 
-    def epoch_ended(self) -> None:
+    def on_epoch_end(self) -> None:
         """Bring together what ranks have trained by themselves."""
         if not self.is_closed and not self.trials.is_active:
             self.follow_up.end_round()
 
-    def loop_left(self) -> None:
+    def on_loop_left(self) -> None:
         """Tell what goes on where a loop was left by ``break``, on every rank, or by an exception, on this one."""
         try:
-            self.epoch_ended()
+            self.on_epoch_end()
         except (CommunicationError, PlanMismatchError) as error:
             self.ranks.warn(f"this rank left its loop before the other ranks ({error})", on_each=True)
 

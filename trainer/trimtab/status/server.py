@@ -20,6 +20,7 @@ from typing import Any, TypeAlias, cast
 import grpc.aio
 from trimtab_api.errors import UserError
 from trimtab_api.netmon import client as netmon_client
+from trimtab_api.netmon.view import NOTHING_KNOWN, LinkView, NetworkView
 from trimtab_api.rpc.channels import SERVER_OPTIONS, listen
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob import load_job_file
@@ -104,8 +105,8 @@ async def serve(directory: RunDirectory, job: Path, monitor: str | None, address
     with contextlib.ExitStack() as watching:
         network = None if monitor is None else watching.enter_context(netmon_client.watch(monitor))
 
-        def view() -> netmon_client.NetworkView:
-            return netmon_client.NOTHING_KNOWN if network is None else network.view
+        def view() -> NetworkView:
+            return NOTHING_KNOWN if network is None else network.view
 
         reader = StatusReader(directory, load_job_file(job), view)
         status = reader.read()
@@ -115,7 +116,7 @@ async def serve(directory: RunDirectory, job: Path, monitor: str | None, address
         )
         await server.start()
         stopped = _signalled()
-        links: tuple[netmon_client.LinkView, ...] = ()
+        links: tuple[LinkView, ...] = ()
         while not is_final(status) and not stopped.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):

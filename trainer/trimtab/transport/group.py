@@ -77,8 +77,8 @@ class Group:
         """True if the ranks may connect once more over the same interface."""
         return self._open_extra_links is not None
 
-    def begin_step(self, tag: StepTag) -> None:
-        """Give the jobs that are submitted from now on ``tag``; it is the same on every rank, or messages fail."""
+    def tag_jobs(self, tag: StepTag) -> None:
+        """Tag the jobs that are submitted from now on; the tag is the same on every rank, or messages fail."""
         self.step_tag = tag
 
     @classmethod

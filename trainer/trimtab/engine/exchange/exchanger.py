@@ -136,7 +136,7 @@ class Exchanger:
         """Begin ``step``, of a trial where that has a number; what has been done of a step is forgotten."""
         tag = StepTag(step, self.plan.version, trial)
         for link in self._links:
-            link.begin_step(tag)
+            link.tag_jobs(tag)
         self._gradients.restart()
         self._step = StepExchange(self._context, self._iteration_number, tag, self._flags)
 
