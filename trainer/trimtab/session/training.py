@@ -264,13 +264,8 @@ class Training:
 
     # What the script's loops tell (`trimtab.data.loops.LoopEvents`) -----------------------------------------------
 
-<<<<<<< HEAD
     def on_next_batch(self) -> None:
         """Count a step that was thrown away within a round of local steps; write the checkpoint that is due."""
-=======
-    def on_next_batch(self) -> None:
-        """Count a step that was thrown away within a round of local steps."""
->>>>>>> main
         self.stepping.on_next_batch()
         if self.checkpointing is not None:
             self.checkpointing.write_agreed()
