@@ -234,6 +234,18 @@ WRONG = [
         "0GB",
         "spec.network.probeBytesPerDay: '0GB': is nothing; write a size such as 50GB",
     ),
+    (
+        spec("checkpoint"),
+        {},
+        "spec.checkpoint.path: is missing; write it: A directory that every worker sees under this path, or a URL that"
+        " fsspec knows, such as `s3://bucket/folder`. A job goes on from the newest whole checkpoint there",
+    ),
+    (
+        spec("checkpoint"),
+        {"path": "/c", "interval": "10ms"},
+        "spec.checkpoint.interval: '10ms': must be at least 1s",
+    ),
+    (spec("checkpoint"), {"path": "/c", "keep": 0}, "spec.checkpoint.keep: '0': must be at least 1"),
     (spec("network", "probeInterval"), "50ms", "spec.network.probeInterval: '50ms': must be at least 100ms"),
     (
         spec("network", "interval"),

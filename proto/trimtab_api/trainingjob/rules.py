@@ -260,6 +260,12 @@ RULES = (
         lambda self: unreachable(self.metric, self.value),
     ),
     Rule(
+        "spec.checkpoint.interval",
+        f"!self.matches(r'{DURATION_PATTERN}') || {_SECONDS} >= 1.0",
+        "must be at least 1s",
+        wrong=lambda seconds: seconds < 1.0,
+    ),
+    Rule(
         "spec.network.probeInterval",
         f"!self.matches(r'{DURATION_PATTERN}') || ("
         "self.endsWith('us') ? double(self.replace('us', '').trim()) >= 100000.0 : "

@@ -58,6 +58,29 @@ class Network(Ruled):
     )
 
 
+class Checkpoint(Ruled):
+    """Where a job's state is kept, so that a restart goes on from there."""
+
+    at = "spec.checkpoint"
+
+    path: str = Field(
+        min_length=1,
+        max_length=1024,
+        description="A directory that every worker sees under this path, or a URL that fsspec knows, such as"
+        " `s3://bucket/folder`. A job goes on from the newest whole checkpoint there.",
+    )
+    interval: Annotated[Duration, obeys("spec.checkpoint.interval")] = Field(
+        as_written("10min"), description="Time between two checkpoints; a store that is too slow delays the next."
+    )
+    steps: int | None = Field(
+        None, ge=1, description="Training steps between two checkpoints; if it is set, `interval` is not read."
+    )
+    keep: int = Field(2, ge=1, le=100, description="Whole checkpoints that stay; older ones are removed.")
+    on_termination: bool = Field(
+        True, description="Whether SIGTERM, as of a spot node that is taken back, writes one more checkpoint first."
+    )
+
+
 class Target(Ruled):
     """The result whose time of arrival `trimtab compare` and the report show."""
 
@@ -82,6 +105,9 @@ class Spec(ApiModel):
     )
     communication: Communication = Field(default_factory=Communication, description="How gradients cross the network.")
     network: Network = Field(default_factory=Network, description="How the network is measured.")
+    checkpoint: Checkpoint | None = Field(
+        None, description="Where the job's state is kept. Left out: a restart begins anew."
+    )
     target: Target | None = Field(None, description="The result whose time of arrival is reported.")
     restart_policy: Literal["Never", "OnFailure"] = Field(
         "OnFailure",

@@ -30,6 +30,15 @@ class RandomState:
             torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
         )
 
+    def to_state(self) -> dict[str, Any]:
+        """Return the generators as plain data, tensors and an array."""
+        return {"python": self.python, "numpy": self.numpy, "torch": self.torch_cpu, "cuda": self.torch_cuda}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> RandomState:
+        """Return the generators of which `to_state` returned ``state``."""
+        return cls(state["python"], state["numpy"], state["torch"], state["cuda"])
+
     def equals(self, other: RandomState) -> bool:
         """Return whether every generator would draw the same from here."""
         cuda, other_cuda = self.torch_cuda, other.torch_cuda

@@ -91,13 +91,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def max_restarts(job: TrainingJob) -> int:
-    """Return how often all ranks may be restarted: never, unless the job's file sets restartPolicy or maxRestarts.
+    """Return how often all ranks may be restarted: never, unless the job keeps checkpoints or sets how often.
 
     A cluster restarts by default, because pods and nodes come and go. On one machine a worker that died will most
-    likely die again, and the user wants to know at once.
+    likely die again, and without a checkpoint the user wants to know at once.
     """
     spec = job.spec
-    is_asked_for = bool(spec.model_fields_set & {"restart_policy", "max_restarts"})
+    is_asked_for = bool(spec.model_fields_set & {"restart_policy", "max_restarts", "checkpoint"})
     return spec.max_restarts if is_asked_for and spec.restart_policy == "OnFailure" else 0
 
 

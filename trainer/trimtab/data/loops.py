@@ -66,6 +66,8 @@ class Loops:
         """True if the last loop gave a share of the data to no training, and ranks have added nothing up since."""
         self._resumed: Position | None = None
         """The position at which the next loop goes on."""
+        self._began_before: RandomState | None = None
+        """The generators as they were when the loop began in which the next loop goes on, where that is known."""
         self._unseen: Replay | None = None
         """Stands for a loop that draws its batches by itself and calls `trials`."""
 
@@ -110,13 +112,18 @@ class Loops:
     def _given(self, share: ShardedLoader, num_trained: int) -> Generator[Any]:
         of_kind = f"{share.name} {share.num_batches}"
         number = self._num_trained_in + self._begun_since_step[of_kind]
-        generators = RandomState.capture() if num_trained else None  # as the script has restored them
+        generators = RandomState.capture()  # where the loop goes on: as they have been restored
+        began, self._began_before = self._began_before, None
+        if num_trained and began is not None:
+            began.restore()
+        else:
+            began = generators
         source = share.epoch(number)
         self._people.say(f"loader: {share.how}")
         self._warn_of_what_is_left_out(share)
-        replay = Replay(source, share.num_batches, number)
+        replay = Replay(source, share.num_batches, number, began)
         replay.skip(num_trained)
-        if generators is not None:  # a loader draws its seed when it begins, which the earlier run did long before
+        if num_trained:  # a loader draws its seed when it begins, which the earlier run did long before
             generators.restore()
         self._num_begun += 1
         if num_trained:  # the earlier run made steps of it, and perhaps none is left
@@ -267,9 +274,20 @@ class Loops:
             return Position(steps, over, self._num_trained_in)
         return Position(steps, over, loop.number, loop.num_trained, loop.num_batches)
 
-    def resume(self, position: Position) -> None:
-        """Have the next loop go on where an earlier run was."""
-        self._num_trained_in, self._resumed = position.loops, position
+    @property
+    def generators_at_begin(self) -> RandomState | None:
+        """The random generators as they were when the outermost loop began; None where none is under way."""
+        loop = next((loop for loop in self._loops if loop is not self._unseen), None)
+        return None if loop is None else loop.began
+
+    def resume(self, position: Position, began: RandomState | None = None) -> None:
+        """Have the next loop go on where an earlier run was.
+
+        Args:
+            position: Where.
+            began: `generators_at_begin` of that run, by which the loop's loader draws as it did; None: not known.
+        """
+        self._num_trained_in, self._resumed, self._began_before = position.loops, position, began
         self.epochs.resume(position.epochs)
 
     def state_dict(self) -> dict[str, Any]:

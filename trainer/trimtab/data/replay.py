@@ -38,15 +38,18 @@ class _Drawn:
 class Replay:
     """An iterator of batches with a bookmark."""
 
-    def __init__(self, source: Iterator[Any], num_batches: int | None, number: int = 0) -> None:
+    def __init__(
+        self, source: Iterator[Any], num_batches: int | None, number: int = 0, began: RandomState | None = None
+    ) -> None:
         """Draw from ``source``.
 
         Args:
             source: Gives the batches.
             num_batches: How many; None where the loader cannot say.
             number: Number of the epoch, which decides how it shuffles.
+            began: The random generators as they were when ``source`` was made.
         """
-        self._source, self.number = source, number
+        self._source, self.number, self.began = source, number, began
         self._ahead: deque[_Drawn] = deque()
         self._record: list[_Drawn] | None = None
         self.num_batches = num_batches

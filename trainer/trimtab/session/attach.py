@@ -13,7 +13,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from trimtab_api.renamed_arguments import renamed_arguments
+from trimtab_api.trainingjob import load_job_file
 
+from trimtab.checkpoint.settings import CheckpointSettings
 from trimtab.checkpoint.snapshot import Stateful
 from trimtab.control.client import ControlClient
 from trimtab.control.factory import make_controller
@@ -138,10 +140,17 @@ class AttachRequest(Generic[SessionT]):
             check_optimizer_of_many_ranks(optimizer)
         refuse_second_session()
 
-    def alone(self, recorder: Recorder, seed: int = 0) -> SessionT:
+    def alone(self, recorder: Recorder, seed: int = 0, checkpoints: CheckpointSettings | None = None) -> SessionT:
         """Return the session of a process that trains alone."""
-        options = replace(self.options, seed=seed)
-        return self.kind(self.model, self.optimizers, group=None, plan=dense_plan(), recorder=recorder, options=options)
+        return self.kind(
+            self.model,
+            self.optimizers,
+            group=None,
+            plan=dense_plan(),
+            recorder=recorder,
+            options=replace(self.options, seed=seed),
+            checkpoints=checkpoints,
+        )
 
 
 def begin(
@@ -191,7 +200,8 @@ def _begin_by_our_launcher(
     request: AttachRequest[SessionT], environment: LaunchEnvironment
 ) -> tuple[SessionT, JobConnection | None]:
     if environment.num_ranks == 1:
-        return request.alone(Recorder(environment.run_directory), environment.seed), None
+        checkpoints = CheckpointSettings.of(load_job_file(environment.job))
+        return request.alone(Recorder(environment.run_directory), environment.seed, checkpoints), None
     request.check_several_ranks(environment.local_rank)
     if hook := os.environ.get(DDP_HOOK_VARIABLE):
         return only_session(request.by_ddp(environment, hook)), None
@@ -268,6 +278,7 @@ def _session_of(request: AttachRequest[SessionT], joined: JobConnection) -> Sess
         recorder=recorder,
         options=replace(request.options, seed=seed),
         control_client=control_client,
+        checkpoints=CheckpointSettings.of(joined.job),
     )
     session.when_closed.callback(joined.leave)
     return session

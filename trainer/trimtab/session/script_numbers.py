@@ -37,6 +37,22 @@ def check_one_number(value: Any, field: str) -> None:
         raise UserError("hand over one real number", field=field, value=shown)
 
 
+def checked_loss(loss: Any) -> Tensor | float | None:
+    """Return the loss that a script hands over with a step; a tensor stays one, as its GPU need not be waited for yet.
+
+    Raises:
+        UserError: It is a closure or no number.
+    """
+    if callable(loss):
+        raise UserError("takes the loss, not a closure; call loss.backward() before it", field="session.step")
+    if loss is None:
+        return None
+    if isinstance(loss, Tensor):
+        check_one_number(loss, "loss")
+        return loss
+    return one_number(loss, "loss")
+
+
 def one_number(value: Any, field: str) -> float:
     """Convert a number, or a tensor or array of one element.
 

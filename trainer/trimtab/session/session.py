@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
+from trimtab.checkpoint.settings import CheckpointSettings
 from trimtab.control.client import ControlClient
 from trimtab.data.batches import Batches
 from trimtab.engine.debug_state import DebugState
@@ -30,7 +31,7 @@ from trimtab.run_files.recorder import Recorder
 from trimtab.run_files.steps import OF_EVERY_EVALUATION
 from trimtab.session.options import SessionOptions
 from trimtab.session.rank_ops import RankOps
-from trimtab.session.script_numbers import check_one_number, one_number
+from trimtab.session.script_numbers import checked_loss, one_number
 from trimtab.session.step_counter import StepInTrial
 from trimtab.session.training import Training
 from trimtab.transport.group import Group
@@ -50,8 +51,9 @@ class Session:
         options: SessionOptions | None = None,
         control_client: ControlClient | None = None,
         ranks: RankOps | None = None,
+        checkpoints: CheckpointSettings | None = None,
     ) -> None:
-        """``ranks``: what the script may ask of all ranks; None: those of ``group``."""
+        """Join the ranks, and go on from the newest of ``checkpoints``; ``ranks`` None: those of ``group``."""
         self._ranks = ranks or RankOps(group)
         self._training = Training(
             model,
@@ -62,6 +64,7 @@ class Session:
             recorder=recorder,
             ranks=self._ranks,
             control_client=control_client,
+            checkpoints=checkpoints,
             metric_alone=self._metric_alone,
         )
         self._loops, self._engine = self._training.loops, self._training.engine
@@ -75,8 +78,6 @@ class Session:
     def is_closed(self) -> bool:
         """True if `close` was called."""
         return self._training.is_closed
-
-    # All ranks ----------------------------------------------------------------------------------------------------
 
     @property
     def rank(self) -> int:
@@ -118,8 +119,6 @@ class Session:
         num = self._training.steps.num
         return StepInTrial(num) if self.in_trial else num
 
-    # The loop -----------------------------------------------------------------------------------------------------
-
     def batches(self, loader: Iterable[Any], *, sharded: bool = False) -> Batches:
         """Return this rank's share of ``loader``, and its length; it runs trials on the way by replaying batches.
 
@@ -157,14 +156,9 @@ class Session:
         Raises:
             UserError: ``loss`` is a closure or no number, or the session is closed.
         """
-        if callable(loss):
-            raise UserError("takes the loss, not a closure; call loss.backward() before it", field="session.step")
+        loss = checked_loss(loss)
         if self.is_closed:
             raise UserError("the session is closed", field="session.step")
-        if loss is not None and not isinstance(loss, Tensor):
-            loss = one_number(loss, "loss")
-        elif loss is not None:  # it is read once the step is over, as a GPU is waited for then
-            check_one_number(loss, "loss")
         self._training.stepping.step(loss)
 
     def skip(self) -> None:
@@ -211,8 +205,6 @@ class Session:
         """
         return self._engine.debug_state()
 
-    # Rounds of local steps ----------------------------------------------------------------------------------------
-
     def end_round(self) -> None:
         """Bring together what ranks have trained by themselves; afterwards all have the same weights.
 
@@ -237,8 +229,6 @@ class Session:
         with self._engine.at_anchor():
             yield
 
-    # Checkpoints --------------------------------------------------------------------------------------------------
-
     def epochs(self, num_epochs: int) -> Iterator[int]:
         """Return the numbers, from 0, of the epochs to train: all ``num_epochs``, or what a loaded state leaves."""
         return self._training.resume.epochs(num_epochs)
@@ -259,6 +249,19 @@ class Session:
         steps.go_to(self._training.resume.load_state_dict(state, steps.num))
         self._engine.resume_at(steps.num)
 
+    def checkpoint(self, *, wait: bool = True) -> None:
+        """Write a checkpoint of the job now; every rank calls it together, between two steps.
+
+        Nothing is written in a trial, whose steps are undone.
+
+        Args:
+            wait: Whether to return once it is whole, or could not be written; else as soon as its tensors are copied.
+
+        Raises:
+            UserError: The job has no ``spec.checkpoint``, or a backward pass has run whose step has not been taken.
+        """
+        self._training.checkpoint(wait=wait)
+
     def save_exchange(self, folder: str | Path) -> None:
         """Keep on disk what every rank's exchange carries after this step: a file a rank.
 
@@ -270,7 +273,7 @@ class Session:
             UserError: One of the ranks cannot write; raised on every rank.
         """
         if not self.in_trial:
-            self._training.checkpoint.save(folder, self._training.steps.num)
+            self._training.exchange_checkpoint.save(folder, self._training.steps.num)
 
     def load_exchange(self, folder: str | Path) -> None:
         """Go on from the newest step whose files are whole: bit for bit, where there are as many ranks as there were.
@@ -285,7 +288,7 @@ class Session:
                 step's weights; raised on every rank.
         """
         steps = self._training.steps
-        steps.go_to(self._training.checkpoint.load(folder, steps.num))
+        steps.go_to(self._training.exchange_checkpoint.load(folder, steps.num))
 
     def close(self) -> None:
         """Undo a trial that was left, write out what is pending, leave the group and let go of the model."""

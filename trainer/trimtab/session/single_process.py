@@ -49,8 +49,13 @@ class FollowUpAlone:
         phases: PhaseTimer,
         steps: StepCounter,
         metric: Callable[[float | None, dict[Phase, float]], dict[str, Any]],
+        after_step: Callable[[], None],
     ) -> None:
-        """``metric`` makes a line of ``metrics.jsonl`` of a step's loss and of its seconds by phase."""
+        """``metric`` makes a line of ``metrics.jsonl`` of a step's loss and of its seconds by phase.
+
+        ``after_step`` is called once a step is counted.
+        """
+        self._after_step = after_step
         self._recorder, self._loops, self._phases, self._steps, self._metric = recorder, loops, phases, steps, metric
 
     def after_exchange(self, outcome: Outcome) -> str:
@@ -62,6 +67,7 @@ class FollowUpAlone:
         self._recorder.metric(self._metric(number(loss), self._phases.lap()))
         self._loops.stepped(in_trial=False)
         self._steps.count()
+        self._after_step()
 
     def end_round(self) -> None:
         """End no round of local steps."""

@@ -49,8 +49,13 @@ class StepFollowUp:
         phases: PhaseTimer,
         steps: StepCounter,
         scheduler_warning: Callable[[], str],
+        save: Callable[[], None],
     ) -> None:
-        """``scheduler_warning`` returns what to say of a scheduler that trials would move on; empty: nothing."""
+        """``scheduler_warning`` returns what to say of a scheduler that trials would move on; empty: nothing.
+
+        ``save`` writes a checkpoint if a rank asks for one; every rank calls it together.
+        """
+        self._save = save
         self._engine, self._trials, self._ranks, self._control = engine, trials, ranks, control
         self._group: Group = engine.group
         self._loops, self._recorder, self._phases, self._steps = loops, recorder, phases, steps
@@ -142,6 +147,7 @@ class StepFollowUp:
             if problem := self._loops.compare(self._group):
                 self._recorder.decision({"record": "data", "time": round(self._recorder.now, 4), "problem": problem})
             self._tell_what_was_left_out(self._group)
+            self._save()
             if message := self._control.receive():
                 self._follow(message)
 

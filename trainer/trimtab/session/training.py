@@ -10,8 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from trimtab_api.errors import UserError
 
+from trimtab.checkpoint.settings import CheckpointSettings
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
+from trimtab.checkpoint.store import open_store
 from trimtab.control.client import ControlClient
 from trimtab.data.loops import Loops
 from trimtab.data.sharded_loader import Loaders
@@ -28,10 +31,12 @@ from trimtab.plan.plan import Plan
 from trimtab.process.exit_handlers import only_in_this_process
 from trimtab.run_files.recorder import Recorder
 from trimtab.session.announcements import ControlMessages, MessagesForAll
-from trimtab.session.exchange_checkpoint import ExchangeCheckpoint
+from trimtab.session.checkpoints.exchange_checkpoint import ExchangeCheckpoint
+from trimtab.session.checkpoints.job_checkpoints import Checkpointing
+from trimtab.session.checkpoints.job_state import JobState
+from trimtab.session.checkpoints.resume import ResumeState
 from trimtab.session.options import SessionOptions
 from trimtab.session.rank_ops import RankOps
-from trimtab.session.resume import ResumeState
 from trimtab.session.single_process import FollowUpAlone, NoExchangeCheckpoint, NoTrials
 from trimtab.session.step_counter import StepCounter
 from trimtab.session.step_follow_up import StepFollowUp
@@ -68,19 +73,21 @@ class Training:
         recorder: Recorder,
         ranks: RankOps,
         control_client: ControlClient | None,
+        checkpoints: CheckpointSettings | None,
         metric_alone: Callable[[float | None, dict[Phase, float]], dict[str, Any]],
     ) -> None:
-        """Meet the other ranks; without a ``group`` there are none.
+        """Meet the other ranks.
 
         Args:
             model: The model.
             optimizers: What a step steps.
             options: How the session trains.
-            group: The ranks that exchange.
+            group: The ranks that exchange; None where one process trains alone.
             plan: What to follow first.
             recorder: Takes the lines of the run's files.
             ranks: What the script may ask of all ranks.
             control_client: Rank 0's end of the control loop.
+            checkpoints: Where checkpoints of the job are kept; None: nowhere.
             metric_alone: Makes a line of ``metrics.jsonl`` where nothing is exchanged.
         """
         self.when_closed = contextlib.ExitStack()
@@ -90,22 +97,30 @@ class Training:
         self.model, self._optimizers, self._options = model, optimizers, options
         self._group, self._recorder, self.ranks = group, recorder, ranks
         self._control = ControlMessages(group, control_client)
+        self.checkpointing: Checkpointing | None = None
         self._on_first_step: Callable[[], None] = lambda: None
         self.steps = StepCounter()
         loaders, alternates = Loaders(ranks.rank, ranks.num_ranks, options.seed), options.alternating_optimizers
         self.loops = Loops(loaders, self._control, ranks, self, alternating_optimizers=alternates)
         self.resume = ResumeState(group, self.loops, ranks.warn)
         self.trials: TrialRunner | NoTrials = NoTrials()
-        self.checkpoint: ExchangeCheckpoint | NoExchangeCheckpoint = NoExchangeCheckpoint()
+        self.exchange_checkpoint: ExchangeCheckpoint | NoExchangeCheckpoint = NoExchangeCheckpoint()
         self.engine: StepEngine | SingleProcessEngine
         if group is None:
             self.stepping = self._lifecycle(lambda stepper: SingleProcessEngine(optimizers, stepper, plan))
             self.engine, self.phases = self.stepping.engine, self.stepping.stepper.phases
             self.follow_up: StepFollowUp | FollowUpAlone = FollowUpAlone(
-                recorder, self.loops, self.phases, self.steps, metric_alone
+                recorder, self.loops, self.phases, self.steps, metric_alone, self._save
             )
         else:
             self._join(group, plan)
+        if checkpoints is not None:
+            self.checkpointing = self._checkpointing(checkpoints)
+            self.checkpointing.restore()
+            own = weakref.ref(self.checkpointing)
+            finish = only_in_this_process(lambda: None if (open_one := own()) is None else open_one.close())
+            atexit.register(finish)  # of a script that closes no session
+            self.when_closed.callback(atexit.unregister, finish)
         recorder.begin()
         self.phases.lap()
 
@@ -144,7 +159,7 @@ class Training:
         assert isinstance(engine, StepEngine)
         trials = TrialRunner(model, engine, lambda: self._snapshot(engine), self._control.trials)
         self.engine, self.trials, self.phases = engine, trials, self.stepping.stepper.phases
-        self.checkpoint = ExchangeCheckpoint(engine, self._control, self.ranks.say)
+        self.exchange_checkpoint = ExchangeCheckpoint(engine, self._control, self.ranks.say)
         self._tell_at_end(group)
         recorder.starting("loading kernels, which are compiled the first time that a machine trains")
         self.follow_up = follow_up = StepFollowUp(
@@ -157,11 +172,31 @@ class Training:
             phases=self.phases,
             steps=self.steps,
             scheduler_warning=self._scheduler_warning,
+            save=self._save,
         )
         warm_up(engine.flat_buffers.grad.device)
         recorder.starting("waiting for the other ranks to have their kernels ready")
         follow_up.follow_first()
         barrier(group)
+
+    def _checkpointing(self, settings: CheckpointSettings) -> Checkpointing:
+        engine = self.engine if isinstance(self.engine, StepEngine) else None
+        state = JobState(self.model, self._optimizers, self._options, self.loops, self.steps, engine, self._control)
+        return Checkpointing(settings, open_store(settings.where), state, self._group, self.ranks)
+
+    def checkpoint(self, *, wait: bool) -> None:
+        """Write a checkpoint now; see `Session.checkpoint`."""
+        if self.checkpointing is None:
+            raise UserError("needs spec.checkpoint in the job's file, which says where", field="session.checkpoint")
+        if self.engine.has_begun:
+            raise UserError("comes between two steps; call it after the step", field="session.checkpoint")
+        if not self.trials.is_active:
+            self.checkpointing.save(wait=wait)
+
+    def _save(self) -> None:
+        """Write a checkpoint, if one is due."""
+        if self.checkpointing is not None:
+            self.checkpointing.follow()
 
     def _tell_at_end(self, group: Group) -> None:
         """Have the end of this process say how far it came, and what its last figures were of."""
@@ -192,6 +227,8 @@ class Training:
         """Undo a trial that was left, write out what is pending, leave the group and let go of the model."""
         self.tell_of_share()
         self.trials.leave()
+        if self.checkpointing is not None:
+            self.checkpointing.close()
         self.loops.close()
         self.is_closed = True
         self.engine.close()
@@ -222,13 +259,16 @@ class Training:
     def _has_message(self) -> bool:
         """Return whether a message follows the step; the communication thread asks."""
         has_one = self._control.is_pending or self.loops.has_news or self.follow_up.has_left_out
-        return has_one and not self.trials.is_active
+        is_due = self.checkpointing is not None and self.checkpointing.has_news
+        return (has_one or is_due) and not self.trials.is_active
 
     # What the script's loops tell (`trimtab.data.loops.LoopEvents`) -----------------------------------------------
 
     def on_next_batch(self) -> None:
-        """Count a step that was thrown away within a round of local steps."""
+        """Count a step that was thrown away within a round of local steps; write the checkpoint that is due."""
         self.stepping.on_next_batch()
+        if self.checkpointing is not None:
+            self.checkpointing.write_agreed()
 
     def on_epoch_end(self) -> None:
         """Bring together what ranks have trained by themselves."""
@@ -245,8 +285,6 @@ class Training:
     def trials_ended(self, have_begun: bool) -> None:
         """Take the next step for one of training."""
         self.follow_up.trials_ended(have_begun)
-
-    # Trials -------------------------------------------------------------------------------------------------------
 
     def _scheduler_warning(self) -> str:
         is_handed_over = self._options.scheduler is not None

@@ -122,8 +122,8 @@ def _run(request: RunRequest, poll: Callable[[], Ending | None], on_restart: Cal
             aside = directory.set_aside(attempt)
             cause = describe_failure(ending.failed, LogFiles(aside))
             on_restart(
-                f"restart {policy.num_restarts} of at most {request.max_restarts}, all ranks from the beginning, in"
-                f" {pause:g} s: {cause}"
+                f"restart {policy.num_restarts} of at most {request.max_restarts}, all ranks from"
+                f" {'the last checkpoint' if request.job.spec.checkpoint else 'the beginning'}, in {pause:g} s: {cause}"
             )
             time.sleep(pause)
     except Interrupted:

@@ -1,0 +1,150 @@
+"""Where checkpoints are: a directory, or whatever fsspec reaches by a URL, such as ``s3://bucket/job``."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+from trimtab_api.errors import UserError
+
+from trimtab.checkpoint.whole_files import PARTIAL, sync_folder
+
+
+class Store(ABC):
+    """Files by name; a name may hold one slash. A file is there as a whole or not at all, unless its writer died."""
+
+    @abstractmethod
+    def write(self, name: str, data: bytes) -> None:
+        """Keep ``data`` under ``name``; it outlives this process, and a local host, when this returns.
+
+        Raises:
+            OSError: It cannot be kept.
+        """
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """Return what is kept under ``name``.
+
+        Raises:
+            FileNotFoundError: There is nothing.
+            OSError: It cannot be read.
+        """
+
+    @abstractmethod
+    def names(self, folder: str = "") -> list[str]:
+        """Return the names of files and folders in ``folder``, without it; nothing where it is not there."""
+
+    @abstractmethod
+    def remove(self, folder: str) -> None:
+        """Remove ``folder`` with all that it holds; nothing happens where it is not there."""
+
+
+def open_store(where: str) -> Store:
+    """Return the store of a directory's path or of a URL.
+
+    Raises:
+        UserError: No library that is installed here reaches such a URL.
+    """
+    if "://" not in where:
+        return LocalStore(Path(where))
+    import fsspec
+
+    try:
+        filesystem, root = fsspec.core.url_to_fs(where)
+    except (ImportError, ValueError) as error:
+        raise UserError(f"cannot be reached from here ({error})", field="checkpoint.path", value=where) from None
+    return RemoteStore(filesystem, root)
+
+
+class LocalStore(Store):
+    """A directory of this machine, or one that all hosts mount."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def write(self, name: str, data: bytes) -> None:
+        """See `Store.write`."""
+        path = self._root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(path.name + PARTIAL)
+        try:
+            with partial.open("wb") as out:
+                out.write(data)
+                out.flush()
+                os.fsync(out.fileno())
+            partial.replace(path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+        sync_folder(path.parent.parent)
+
+    def read(self, name: str) -> bytes:
+        """See `Store.read`."""
+        return (self._root / name).read_bytes()
+
+    def names(self, folder: str = "") -> list[str]:
+        """See `Store.names`."""
+        path = self._root / folder
+        return sorted(each.name for each in path.iterdir()) if path.is_dir() else []
+
+    def remove(self, folder: str) -> None:
+        """See `Store.remove`; the manifest goes first, so that no half is taken for a checkpoint."""
+        path = self._root / folder
+        if not path.is_dir():
+            return
+        for each in sorted(path.iterdir(), key=lambda file: file.suffix != ".json"):
+            each.unlink(missing_ok=True)
+        path.rmdir()
+
+
+class RemoteStore(Store):
+    """What fsspec reaches. Whoever reads it checks what it reads: not every service keeps a file as a whole."""
+
+    def __init__(self, filesystem: Any, root: str) -> None:
+        self._filesystem, self._root = filesystem, root.rstrip("/")
+
+    def write(self, name: str, data: bytes) -> None:
+        """See `Store.write`."""
+        path = f"{self._root}/{name}"
+        with _as_os_error():
+            self._filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
+            self._filesystem.pipe_file(path, data)
+
+    def read(self, name: str) -> bytes:
+        """See `Store.read`."""
+        with _as_os_error():
+            return bytes(self._filesystem.cat_file(f"{self._root}/{name}"))
+
+    def names(self, folder: str = "") -> list[str]:
+        """See `Store.names`."""
+        path = f"{self._root}/{folder}".rstrip("/")
+        with _as_os_error():
+            self._filesystem.invalidate_cache()
+            try:
+                found = self._filesystem.ls(path, detail=False)
+            except FileNotFoundError:
+                return []
+        return sorted({each.rstrip("/").rpartition("/")[2] for each in found if each.rstrip("/") != path})
+
+    def remove(self, folder: str) -> None:
+        """See `Store.remove`."""
+        path = f"{self._root}/{folder}"
+        with _as_os_error():
+            for name in sorted(self.names(folder), key=lambda each: not each.endswith(".json")):
+                self._filesystem.rm_file(f"{path}/{name}")
+            if self._filesystem.exists(path):
+                self._filesystem.rmdir(path)
+
+
+class _as_os_error:  # noqa: N801 - used as a function
+    """Turns what clients of services raise into `OSError`, whose text holds no address with a secret."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: object) -> None:
+        if error is None or isinstance(error, OSError) or not isinstance(error, Exception):
+            return
+        raise OSError(f"{type(error).__name__}: {str(error).partition('?')[0]}") from error
