@@ -16,6 +16,8 @@ from programs import wait_until
 
 #: Seconds between two scrapes.
 _INTERVAL = 2
+#: Seconds until everything is there to be scraped.
+_PATIENCE = 240.0
 _CHANGES = "trimtab_trainer_plan_changes_total"
 
 
@@ -42,7 +44,7 @@ class Scraper:
     def look(self, *queries: str) -> Scraped:
         """Everything that is found now, once all targets have answered and all dashboards show something.
 
-        Where that does not come to pass, what is found at the end of a minute.
+        Where that does not come to pass, what is found at the end of four minutes: some figures are means of many steps.
         """
         seen = Scraped()
 
@@ -53,7 +55,7 @@ class Scraper:
             return not seen.unanswered and not any(seen.targets.values())
 
         with suppress(TimeoutError):  # what is missing is the tests' to tell
-            wait_until(is_complete, "everything is found", interval=_INTERVAL)
+            wait_until(is_complete, "everything is found", seconds=_PATIENCE, interval=_INTERVAL)
         seen.values = {query: pod_monitors.values(self._url, query) for query in queries}
         return seen
 
