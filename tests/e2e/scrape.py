@@ -44,7 +44,7 @@ class Scraper:
     def look(self, *queries: str) -> Scraped:
         """Everything that is found now, once all targets have answered and all dashboards show something.
 
-        Where that does not come to pass, what is found at the end of four minutes: some figures are means of many steps.
+        Where that does not come to pass, what is found after four minutes: some figures are means of many steps.
         """
         seen = Scraped()
 
