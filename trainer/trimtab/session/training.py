@@ -182,7 +182,7 @@ class Training:
     def _checkpointing(self, settings: CheckpointSettings) -> Checkpointing:
         engine = self.engine if isinstance(self.engine, StepEngine) else None
         state = JobState(self.model, self._optimizers, self._options, self.loops, self.steps, engine, self._control)
-        return Checkpointing(settings, open_store(settings.where), state, self._group, self.ranks)
+        return Checkpointing(settings, open_store(settings.where), state, self._group, self.ranks, self._recorder)
 
     def checkpoint(self, *, wait: bool) -> None:
         """Write a checkpoint now; see `Session.checkpoint`."""

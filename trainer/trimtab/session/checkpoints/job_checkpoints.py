@@ -18,6 +18,7 @@ from trimtab.checkpoint.settings import CheckpointSettings
 from trimtab.checkpoint.shards import FORMAT, DamagedError, FileRecord, copied, read_part, write_part
 from trimtab.checkpoint.state_tree import NotPlainError, take_apart
 from trimtab.checkpoint.store import Store
+from trimtab.run_files.recorder import Recorder
 from trimtab.session.checkpoints.job_state import JobState, model_fingerprint
 from trimtab.session.rank_ops import RankOps
 from trimtab.transport.group import Group
@@ -49,6 +50,7 @@ class Checkpointing:
         state: JobState,
         group: Group | None,
         ranks: RankOps,
+        recorder: Recorder,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Write nothing yet.
@@ -59,16 +61,18 @@ class Checkpointing:
             state: What is written.
             group: The ranks; None where one process trains alone.
             ranks: Prints lines for people.
+            recorder: Takes a line about each checkpoint.
             now: Seconds of a clock that never goes back.
         """
         self._settings, self._store, self._state, self._group, self._ranks = settings, store, state, group, ranks
-        self._now, self._writer = now, BackgroundWriter()
+        self._now, self._recorder, self._writer = now, recorder, BackgroundWriter()
         self._model = model_fingerprint(state.model)
         self._last_at, self._last_step = now(), state.steps.num
         self._is_ending = self._is_closed = False
         self._agreed: tuple[str, bool] | None = None
         """Folder of the checkpoint that is to be written, and whether it is the last."""
-        self._told_problem: str | None = None
+        self._under_way: tuple[int, float] | None = None
+        """Step of the checkpoint that is being written, and the seconds for which training waited for its copy."""
         self._before_termination: Any = None
         if settings.on_termination and threading.current_thread() is threading.main_thread():
             self._before_termination = signal.signal(signal.SIGTERM, self._terminate) or signal.SIG_DFL
@@ -172,6 +176,7 @@ class Checkpointing:
 
     def write_agreed(self) -> None:
         """Write the checkpoint that all ranks have agreed on, if any; then end, where SIGTERM has asked for that."""
+        self._record()
         if self._agreed is not None:
             (folder, is_last), self._agreed = self._agreed, None
             self._write(folder, wait=is_last)
@@ -196,8 +201,8 @@ class Checkpointing:
     def _write(self, folder: str, *, wait: bool) -> None:
         if wait:
             self._writer.wait(_END_SECONDS)
-        self._tell_problem()
-        state, step = self._state, self._state.steps.num
+        self._record()
+        state, step, began = self._state, self._state.steps.num, self._now()
         if self._writer.is_busy:  # on this rank alone: rank 0 finds its part missing, and says so
             self._ranks.warn(f"the checkpoint of step {step} lacks a part: the store is too slow", on_each=True)
             return
@@ -214,21 +219,34 @@ class Checkpointing:
                 written["shared.json"] = write_part(self._store, folder, "shared", shared, pace)
                 self._finish(folder, step, size, written, pause)
 
+        self._under_way = step, self._now() - began
         self._writer.begin(write)
         if wait:
             self._writer.wait(_END_SECONDS)
-            self._tell_problem()
+            self._record()
 
     def _finish(self, folder: str, step: int, size: int, written: dict[str, FileRecord], pause: Wait) -> None:
         manifest = Manifest(FORMAT, step, size, self._settings.job, self._model, (), 0.0, 0)
         finish(self._store, folder, manifest, written, pause)
         prune(self._store, self._settings.keep)
 
-    def _tell_problem(self) -> None:
-        problem = self._writer.problem
-        if problem is not None and problem != self._told_problem:
-            self._ranks.warn(f"the checkpoint was not written: {problem}; training goes on", on_each=True)
-        self._told_problem = problem
+    def _record(self) -> None:
+        """Record the checkpoint whose write has ended, if any, and say why it was not written, where it was not."""
+        if self._under_way is None or self._writer.is_busy:
+            return
+        (step, pause), self._under_way = self._under_way, None
+        if self._writer.problem:
+            self._ranks.warn(f"a checkpoint was not written: {self._writer.problem}; training goes on", on_each=True)
+        self._recorder.metric(
+            {
+                "event": "checkpoint",
+                "step": step,
+                "pause_seconds": round(pause, 6),
+                "seconds": round(self._writer.seconds, 6),
+                "bytes": self._writer.num_bytes,
+                "problem": self._writer.problem or "",
+            }
+        )
 
     # The end ------------------------------------------------------------------------------------------------------
 
@@ -257,6 +275,6 @@ class Checkpointing:
         self._is_closed = True
         if not self._writer.close(_END_SECONDS):
             self._ranks.warn(f"the last checkpoint was not finished within {_END_SECONDS:g} s", on_each=True)
-        self._tell_problem()
+        self._record()
         if self._before_termination is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._before_termination)
