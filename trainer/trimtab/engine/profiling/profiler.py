@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
@@ -24,9 +24,10 @@ from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook, has_scripted_part, is_compiled
 from trimtab.engine.profiling.loss_monitor import DelayWatch, LossFall
+from trimtab.engine.profiling.profiled_steps import ProfiledStep, bucket_times, gradient_variance
 from trimtab.engine.profiling.trace import Span, TracedStep
 from trimtab.plan.plan import Plan
-from trimtab.plan.profile import BucketTimes, ModuleTimes, Profile
+from trimtab.plan.profile import ModuleTimes, Profile
 
 #: Steps under a plan before the first that is profiled: thresholds and memory have settled by then.
 NUM_SETTLING = 3
@@ -34,26 +35,6 @@ NUM_SETTLING = 3
 NUM_STEPS = 5
 #: Steps under a plan from one profile to the next; and where updates may be delayed, which the loss has to bear.
 STEPS_BETWEEN, STEPS_BETWEEN_DELAYED = 500, 25
-
-
-@dataclass
-class _Step:
-    """One profiled step."""
-
-    lead: float = 0.0
-    left_out: float = 0.0
-    """Seconds of the engine before the backward pass: waiting for late means, and stepping with them."""
-    tensors: dict[int, float] = field(default_factory=dict)
-    modules: dict[str, float] = field(default_factory=dict)
-    buckets: dict[int, tuple[float, float]] = field(default_factory=dict)
-    spans: list[Span] = field(default_factory=list)
-    completed: dict[int, float] = field(default_factory=dict)
-    """By tensor: when its gradient was complete."""
-    loss: float | None = None
-    squared_mean: float | None = None
-    """Squared norm of the gradient's mean over ranks; None where that is not known, as under compression."""
-    mean_squared: float | None = None
-    """Mean over ranks of a gradient's squared norm, which the vote of the next step tells."""
 
 
 class StepProfiler:
@@ -74,7 +55,7 @@ class StepProfiler:
     def restart(self) -> None:
         """Begin anew: the plan has changed, or steps come between that are none of training."""
         self._num_steps = 0
-        self._steps: list[_Step] = []
+        self._steps: list[ProfiledStep] = []
         self._end()
 
     @property
@@ -171,7 +152,7 @@ class StepProfiler:
         if self._num_steps % between == NUM_SETTLING:
             self._begin()
         if self.is_profiling:
-            self._step = _Step()
+            self._step = ProfiledStep()
             self._began = self._mark = self._now()
         return profile
 
@@ -237,7 +218,7 @@ class StepProfiler:
         if sum(tensors) <= 0:
             return None
         losses = [step.loss for step in steps if step.loss is not None]
-        self._variance = _variance(steps, self._variance)
+        self._variance = gradient_variance(steps, self._variance)
         squared_norm, variance = self._variance or (None, None)
         return Profile(
             step=number,
@@ -246,7 +227,7 @@ class StepProfiler:
             lead_seconds=median(step.lead for step in steps),
             tensor_backward_seconds=tensors,
             modules=tuple(self._modules(tensors)),
-            buckets=_buckets([step.buckets for step in steps]),
+            buckets=bucket_times([step.buckets for step in steps]),
             loss=fmean(losses) if losses else None,
             squared_gradient_norm=squared_norm,
             gradient_variance=variance,
@@ -274,33 +255,3 @@ class StepProfiler:
         """Return the module's own tensors: index of the first, and one past the last; None if it has none."""
         own = [self._indices[id(p)] for p in as_they_are(module).values() if id(p) in self._indices]
         return (min(own), max(own) + 1) if own else None
-
-
-def _buckets(steps: Sequence[dict[int, tuple[float, float]]]) -> tuple[BucketTimes, ...]:
-    """Return, of each bucket, the median of its compression, and the least of its exchange, which waited the least.
-
-    None where not every bucket was exchanged.
-    """
-    numbers = {number for step in steps for number in step}
-    times = [[step[number] for step in steps if number in step] for number in range(max(numbers, default=-1) + 1)]
-    if not all(times):
-        return ()
-    return tuple(BucketTimes(median(each[0] for each in bucket), min(each[1] for each in bucket)) for bucket in times)
-
-
-def _variance(steps: Sequence[_Step], before: tuple[float, float] | None) -> tuple[float, float] | None:
-    """Return the squared norm of the mean gradient and the variance over ranks, by the steps in which both are known.
-
-    Where steps tell one of both, the other is as ``before``: the variance, or its share of a rank's squared norm.
-    """
-    both = [
-        (s.squared_mean, s.mean_squared) for s in steps if s.squared_mean is not None and s.mean_squared is not None
-    ]
-    if not both and before is not None:
-        means = [step.squared_mean for step in steps if step.squared_mean is not None]
-        owns = [step.mean_squared for step in steps if step.mean_squared is not None]
-        scale = fmean(owns) / (sum(before) or 1.0) if owns else 1.0
-        return (fmean(means), before[1]) if means else (scale * before[0], scale * before[1])
-    if not both:
-        return None
-    return fmean(mean for mean, _ in both), fmean(max(0.0, own - mean) for mean, own in both)
