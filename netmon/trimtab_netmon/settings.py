@@ -106,7 +106,7 @@ class Settings:
     def __post_init__(self) -> None:
         if not 0 <= self.worker < len(self.peers):
             raise UserError(
-                f"must be the place of this worker among the {len(self.peers)} of --peers, from 0",
+                f"must be the position, from 0, of this worker in --peers, which lists {len(self.peers)} workers",
                 field="--rank",
                 value=str(self.worker),
             )

@@ -172,7 +172,11 @@ def _names(text: str) -> tuple[str, ...]:
     """
     names = tuple(text.split(",")) if text else ()
     if not all(map(_NAME.fullmatch, names)):
-        raise UserError("write names of Secrets, with commas between", field="--netmon-pull-secrets", value=text)
+        raise UserError(
+            "is no list of Secrets; write their names with commas between, such as a,b",
+            field="--netmon-pull-secrets",
+            value=text,
+        )
     return names
 
 

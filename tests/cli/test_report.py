@@ -205,7 +205,7 @@ def test_several_runs_of_different_plans_are_named_by_these(tmp_path):
         (["a", "b"], "--out: is missing; say where the report of several runs goes"),
         (["a", "a", "--out", "both"], "DIRECTORY: 'a': comes twice; name each run once"),
         (["a", "none", "--out", "both"], "none: no such directory"),
-        (["a", "compared", "--out", "both"], "compared: is a comparison; name runs in it"),
+        (["a", "compared", "--out", "both"], "compared: is the directory of a comparison, not of a run; name a run"),
     ],
 )
 def test_what_cannot_be_set_side_by_side_is_one_line(tmp_path, monkeypatch, capsys, arguments, complaint):

@@ -156,7 +156,10 @@ def test_a_watch_without_a_monitor_is_stale_and_closes():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"--rank": "5"}, "--rank: '5': must be the place of this worker among the 1 of --peers, from 0"),
+        (
+            {"--rank": "5"},
+            "--rank: '5': must be the position, from 0, of this worker in --peers, which lists 1 workers",
+        ),
         ({"--listen": "127.0.0.1"}, "--listen: '127.0.0.1': write HOST:PORT, with a port from 1 to 65535"),
         ({"--peers": "a{2..1}:9"}, "--peers: 'a{2..1}:9': write a range that rises, of at most 100000 numbers"),
         ({"--listen": "fd00::1:9"}, "--listen: 'fd00::1:9': is an IPv6 address; a monitor speaks IPv4 alone"),

@@ -45,7 +45,7 @@ def test_the_monitors_resources_are_what_was_said():
         ),
         (
             ["--netmon-image=a", "--netmon-pull-secrets=a,"],
-            "--netmon-pull-secrets: 'a,': write names of Secrets, with commas between",
+            "--netmon-pull-secrets: 'a,': is no list of Secrets; write their names with commas between, such as a,b",
         ),
         (["--netmon-image=a", "--worker=2"], "--worker: is no flag of `trimtab-operator`; did you mean --workers?"),
     ],

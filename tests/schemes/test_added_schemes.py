@@ -104,7 +104,7 @@ def test_it_is_chosen(trimtab, tmp_path, communication, schemes):
 @pytest.mark.parametrize(
     ("communication", "workers", "message"),
     [
-        ("{policy: Static, plan: 0.05/stripes}", 9, "is meant for at most 8 ranks; use all-gather (9 ranks here)"),
+        ("{policy: Static, plan: 0.05/stripes}", 9, "at most 8 ranks; use all-gather (this job has 9 ranks)"),
         ("{collectives: [stripes]}", 9, "spec.communication.collectives[0]: 'stripes': is meant for at most 8 ranks"),
         ("{policy: Static, plan: 'dense/fusion=layers:size=3'}", 3, "takes no option size; it takes selection"),
         ("{policy: Static, plan: 0.05/stripe}", 3, "not a sparse collective; choose from all-gather"),

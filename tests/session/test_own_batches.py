@@ -133,4 +133,4 @@ def test_a_metric_over_ranks_is_the_same_on_each(rank_pool: RankPool) -> None:
     assert (most, least) == (pytest.approx([2.1, 4.0]), pytest.approx([0.1, 0.0]))
     assert found["number"] == pytest.approx(1 / 3, rel=1e-15), "not rounded to float32"
     assert (found["count"].dtype, int(found["count"])) == (torch.int64, 3 * 2**40 + 3)
-    assert found["op"].startswith("op: 'median': is mean, sum, max or min")
+    assert found["op"].startswith("op: 'median': must be mean, sum, max or min")

@@ -132,7 +132,7 @@ def test_a_busy_port_is_one_line_and_exit_code_2(serve):
         _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
     assert errors.splitlines()[-1].startswith("trimtab: status: --listen: '127.0.0.1:")
-    assert errors.endswith("stop what uses the port\n")
+    assert errors.endswith("or stop what uses the port\n")
 
 
 def test_a_watch_goes_on_at_its_interval_though_the_clock_was_set_back():

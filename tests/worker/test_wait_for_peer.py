@@ -98,7 +98,7 @@ def test_another_job_at_that_address_is_not_taken_for_it(serve, tmp_path):
 
 
 def test_a_name_that_stays_unknown_is_said():
-    with pytest.raises(UserError, match="did not answer within 0 s: the name is not known yet; see `kubectl get pods`"):
+    with pytest.raises(UserError, match="did not answer within 0 s: the name is not known yet; run `kubectl get pods`"):
         wait_for_peer("digits-0.digits.default.svc.invalid", 1, None, 0, print)
 
 

@@ -117,7 +117,7 @@ class Coordinator:
                 raise ProbeDeferredError(
                     "the probe budget is spent; the last measurements stand until it has recovered"
                 )
-            log.info("full sweep of all workers: %s", reason)
+            log.info("starting a full sweep of all workers, because %s", reason)
             self._metrics.rounds.inc()
             self._wanted = asyncio.get_running_loop().create_future()
             self._wake.set()
@@ -173,7 +173,8 @@ class Coordinator:
                     rate = converters.magnitude(table.received_bytes_per_second)
                     if self._receive_rates.flag_stale(worker, rate, self._links.states, now):
                         self._request_sweep_when_budget_allows(
-                            f"{rate:.3g} bytes/s arrive at worker {worker}, more than its links should carry"
+                            f"{rate:.3g} bytes/s arrive at worker {worker}, more than the expected bandwidth of its"
+                            " links"
                         )
                     self._has_news.set()
             except grpc.aio.AioRpcError as error:
@@ -216,14 +217,14 @@ class Coordinator:
         if self._latency_at_sweep > 0 and moved(self._latency_at_sweep, latency, CHANGE, LATE_ECHOES):
             self._latency_at_sweep = latency
             self._records.invalidate(self._records, time.monotonic())
-            self._request_sweep_when_budget_allows(f"latency is now {latency * 1e3:.3g} ms")
+            self._request_sweep_when_budget_allows(f"latency changed to {latency * 1e3:.3g} ms")
 
     # When links are tested -------------------------------------------------------------------------------------------
 
     async def _follow_probe_schedule(self) -> None:
         """Run a sweep at the start and on request, and a periodic probe whenever an interval has passed."""
         await self._wait_for_latencies()
-        self._request_sweep("nothing is known yet")
+        self._request_sweep("no measurements exist yet")
         tested_at = time.monotonic()
         while True:
             try:

@@ -78,7 +78,10 @@ class LinkTests:
             has_changed = self._records.succeed(pair, begun, measurement)
             if has_changed:
                 log.info(
-                    "the link from worker %d to worker %d now carries %.3g bytes/s", source, target, measurement.value
+                    "the bandwidth of the link from worker %d to worker %d is now %.3g bytes/s",
+                    source,
+                    target,
+                    measurement.value,
                 )
         self._on_end(has_changed)
 

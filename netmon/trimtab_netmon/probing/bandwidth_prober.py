@@ -89,7 +89,7 @@ class Tester:
                 return await self._send_gently(target, expected)
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-                    raise BusyError(f"worker {target} is in a test already") from None
+                    raise BusyError(f"worker {target} is busy with another test") from None
                 raise TestError(f"worker {target}: {error.details()}") from None
             except OSError as error:
                 raise TestError(f"worker {self._settings.worker} cannot test: {_describe_error(error)}") from error
@@ -259,7 +259,7 @@ class Tester:
     @contextmanager
     def _reserve(self) -> Iterator[None]:
         if self._is_taken:
-            raise BusyError(f"worker {self._settings.worker} is in a test already")
+            raise BusyError(f"worker {self._settings.worker} is busy with another test")
         self._is_taken = True
         try:
             yield

@@ -186,7 +186,7 @@ def first_usable(names: str) -> str:
         if name.strip() in devices:
             return name.strip()
     raise UserError(
-        f"names no network device with an IPv4 address; here have one: {', '.join(devices)}",
+        f"names no network device with an IPv4 address; choose from {', '.join(devices)}",
         field="--interface",
         value=names,
     )

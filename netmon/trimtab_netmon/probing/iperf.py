@@ -76,8 +76,8 @@ def log_engine(probe: str) -> None:
     log.info("bandwidth tests use iperf3 %s", version or "of an unknown version")
     if is_fragile(version):
         log.warning(
-            "iperf3 %s: a malformed message from anyone ends versions before %d.%d, unless the distribution has fixed"
-            " it; install a newer one, or set spec.network.probe to native",
+            "iperf3 %s: a malformed message from any host can crash versions before %d.%d, unless the"
+            " distribution backported the fix; install a newer one, or set spec.network.probe to native",
             *(version, *LEAST_ROBUST),
         )
 

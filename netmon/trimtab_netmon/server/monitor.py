@@ -258,4 +258,4 @@ def serve(settings: Settings, on_stop: Callable[[Callable[[], None]], None]) -> 
             await running
 
     asyncio.run(main())
-    log.info("stopped")
+    log.info("the network monitor has stopped")

@@ -168,11 +168,12 @@ class Spec(ApiModel):
     def _check_collectives(self) -> Self:
         """Check that some collective that may be chosen runs on the job's number of ranks."""
         wanted, on_hosts = self.communication, [self.processes_per_worker]
+        told = f"(this job has {self.num_ranks} ranks)"
         if wanted.plan is not None:
             if reason := rank_count_error(parse_plan_text(wanted.plan).collective, self.num_ranks, on_hosts):
-                raise invalid_value(("communication", "plan"), wanted.plan, f"{reason} ({self.num_ranks} ranks here)")
+                raise invalid_value(("communication", "plan"), wanted.plan, f"{reason} {told}")
         elif all(reasons := [rank_count_error(name, self.num_ranks) for name in wanted.collectives]):
-            remedy = f"{reasons[0]} ({self.num_ranks} ranks here)"
+            remedy = f"{reasons[0]} {told}"
             raise invalid_value(("communication", "collectives", 0), wanted.collectives[0], remedy)
         return self
 

@@ -260,7 +260,9 @@ class ControlClient:
             self._probe = None
         if self._watch is not None and self._probe is None and self._controller.drift.asks_to_measure(self._now()):
             self._probe = self._prober.submit(
-                self._watch.measure_now, "collectives no longer fit the measured network", PROBE_TIMEOUT_SECONDS
+                self._watch.measure_now,
+                "the times of collectives no longer match the measured network",
+                PROBE_TIMEOUT_SECONDS,
             )
         if isinstance(action, SwitchPlan):
             self._answers.put(AdoptPlan(action.plan))

@@ -24,11 +24,11 @@ def reason_to_keep(present: Prediction, best: Prediction, gained: float, needed:
         faster: Whether the best has a step so much shorter that a change would be for its sake, not for the gain's.
     """
     if gained <= 0 or best.plan.with_version(0) == present.plan.with_version(0):
-        return f"nothing is predicted to be better than {present.plan.name}"
-    purpose = "" if faster else " for the gain's sake"
+        return f"{present.plan.name} stays: no other plan is predicted to reach the target sooner"
+    purpose = "" if faster else " to a step that is hardly shorter"
     return (
-        f"{_instead(best, present)}: the target {expm1(gained):.1%} sooner, where a change{purpose} must promise "
-        f"{expm1(needed):.1%}"
+        f"{_instead(best, present)}. It should reach the target {expm1(gained):.1%} sooner, and a change{purpose} needs"
+        f" {expm1(needed):.1%}"
     )
 
 
@@ -42,7 +42,7 @@ def reason_to_change(present: Prediction, chosen: Prediction) -> str:
 def reason_to_start(dense: Prediction, chosen: Prediction) -> str:
     """Say why the warm-up is not dense."""
     return (
-        f"until steps are measured: by what is assumed of the machine, {chosen.plan.name} should take "
+        f"initial choice from assumptions about the machine, until steps are measured: {chosen.plan.name} should take "
         f"{format_duration(chosen.step_seconds)} a step, and dense {format_duration(dense.step_seconds)}"
     )
 
@@ -63,8 +63,8 @@ def of_progress(reason: str, left: Plan, correction: Correction) -> str:
 
 
 def _instead(one: Prediction, other: Prediction) -> str:
+    seconds, other_seconds = (format_duration(each.step_seconds) for each in (one, other))
     return (
-        f"{one.plan.name} should take {format_duration(one.step_seconds)} a step instead of "
-        f"{format_duration(other.step_seconds)} with {other.plan.name}, and {one.convergence_slowdown:.2f} times "
-        f"as many steps as dense instead of {other.convergence_slowdown:.2f}"
+        f"{one.plan.name} should take {seconds} a step and {one.convergence_slowdown:.2f} times as many steps as dense;"
+        f" {other.plan.name} should take {other_seconds} and {other.convergence_slowdown:.2f} times as many"
     )

@@ -109,7 +109,7 @@ def check_runs(job: TrainingJob, name: str, field: str) -> None:
         raise UserError(f"{reads_no_sparsifier(plan.collective)} (the job says {told})", field=field, value=name)
     reason = rank_count_error(plan.collective, job.spec.num_ranks, [job.spec.processes_per_worker])
     if reason is not None:
-        raise UserError(f"{reason} ({job.spec.num_ranks} ranks here)", field=field, value=name)
+        raise UserError(f"{reason} (this job has {job.spec.num_ranks} ranks)", field=field, value=name)
 
 
 def plan_of(job: TrainingJob) -> str:

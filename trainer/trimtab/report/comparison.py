@@ -137,7 +137,11 @@ def side_by_side(directories: Sequence[Path], out: Path) -> Comparison:
     for directory in directories:
         _expect_directory(directory)
         if (directory / "comparison.json").exists():
-            raise UserError("is a comparison; name runs in it, such as its adaptive", file=str(directory))
+            raise UserError(
+                "is the directory of a comparison, not of a run; name a run inside it, such as its"
+                " subdirectory adaptive",
+                file=str(directory),
+            )
     found = [_single_run(directory) for directory in directories]
     runs, targets = [each.runs[0] for each in found], [each.target for each in found]
     are_plans = len({run.name for run in runs}) == len(runs)

@@ -135,7 +135,7 @@ class DdpRanks(RankOps):
     def all_reduce(self, value: float | Tensor, op: Literal["mean", "sum", "max", "min"] = "mean") -> float | Tensor:
         """Reduce a metric over all ranks, as `RankOps.all_reduce` does."""
         if op not in _OPERATIONS:
-            raise UserError("is mean, sum, max or min", field="op", value=op)
+            raise UserError("must be mean, sum, max or min", field="op", value=op)
         reduced = to_reduce(value).clone()
         dist.all_reduce(reduced, _OPERATIONS[op])
         reduced = reduced / self.num_ranks if op == "mean" else reduced

@@ -67,7 +67,7 @@ class RankOps:
             UserError: ``op`` is not known, ``value`` holds no real numbers, or shapes differ between ranks.
         """
         if op not in ("mean", "sum", "max", "min"):
-            raise UserError("is mean, sum, max or min", field="op", value=op)
+            raise UserError("must be mean, sum, max or min", field="op", value=op)
         own = to_reduce(value)
         if self._group is None:
             return value if isinstance(value, Tensor) else as_handed_over(value, own)

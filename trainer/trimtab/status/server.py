@@ -100,7 +100,9 @@ async def serve(directory: RunDirectory, job: Path, monitor: str | None, address
         listen(server, address)
     except RuntimeError as error:
         raise UserError(
-            f"cannot listen there ({error}); stop what uses the port", field="--listen", value=address
+            f"cannot listen on this address ({error}); choose another address or port, or stop what uses the port",
+            field="--listen",
+            value=address,
         ) from None
     with contextlib.ExitStack() as watching:
         network = None if monitor is None else watching.enter_context(netmon_client.watch(monitor))

@@ -58,7 +58,7 @@ def wait_for_peer(
         now = time.monotonic()
         if deadline is not None and now - begun > deadline:
             raise UserError(
-                f"did not answer within {deadline:g} s: {cause}; see `kubectl get pods` for what keeps it",
+                f"did not answer within {deadline:g} s: {cause}; run `kubectl get pods` to see the state of its pod",
                 field="peer",
                 value=f"{host}:{port}",
             )
