@@ -266,8 +266,8 @@ def mistake(rank: int, size: int, folder: Path, what: str) -> str:
         ("state", "state: 'ProcessGroup': is None or a trimtab.HookState"),
         ("closure", "optimizer: 'LBFGS': evaluates the model by a closure several times a step"),
         ("second", "trimtab.hook: exchanges for one model, and got a gradient of another"),
-        ("third", "attach: this process has a session already"),
-        ("attach", "attach: this process has a session already"),
+        ("third", "attach: this process already has an open session"),
+        ("attach", "attach: this process already has an open session"),
     ],
 )
 def test_what_cannot_work_is_refused_on_every_rank(rank_pool: RankPool, what: str, said: str, tmp_path: Path) -> None:

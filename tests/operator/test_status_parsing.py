@@ -41,7 +41,7 @@ def test_what_is_not_known_is_left_out_and_the_rest_stays(caplog, change, kept, 
     read = read_status(resource(**{**KNOWN, **change}))
     assert read == Status.model_validate({**KNOWN, **kept})
     (line,) = caplog.messages
-    assert line.startswith("team/digits: left out of its status")
+    assert line.startswith("team/digits: a part of its status was ignored")
     assert word in line
 
 
