@@ -15,7 +15,7 @@ from trimtab_operator.kube.resources import Object
 #: Where the fields are added: after these lines of the types.
 _FIELDS = {
     "class Spec(ApiModel):": 'next_mood: Literal["Quiet", "Loud"] = Field("Quiet", description="Another version\'s.")',
-    "class Network(ApiModel):": 'next_count: int = Field(7, ge=1, description="Another version\'s.")',
+    "class Network(Ruled):": 'next_count: int = Field(7, ge=1, description="Another version\'s.")',
 }
 
 
