@@ -81,4 +81,4 @@ def test_a_monitor_logs_its_iperf3_and_warns_of_a_fragile_one(
     caplog.set_level(logging.INFO)
     iperf.log_engine(probe)
     assert logged in caplog.messages
-    assert any("ends versions before 3.18" in each for each in caplog.messages) is warned
+    assert any("can crash versions before 3.18" in each for each in caplog.messages) is warned
