@@ -6,7 +6,6 @@ import importlib
 import sys
 import warnings
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -36,15 +35,15 @@ def _new_name(name: str) -> str | None:
     return None
 
 
-class _Finder(MetaPathFinder):
+class _Finder:  # importlib.abc, whose classes it need not have for bases, takes 20 ms of each start
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         new = _new_name(fullname)
-        return None if new is None else ModuleSpec(fullname, _Loader(new))
+        return None if new is None else ModuleSpec(fullname, _Loader(new))  # type: ignore[arg-type]
 
 
-class _Loader(Loader):
+class _Loader:
     """Gives the module of another name."""
 
     def __init__(self, new: str) -> None:
