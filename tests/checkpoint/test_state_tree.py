@@ -69,9 +69,10 @@ def test_generators_and_optimizers_come_back() -> None:
     optimizer.step()
     parts = take_apart([random.getstate(), np.random.get_state(), optimizer.state_dict()])
     python, numpy, kept = put_together(json.loads(json.dumps(parts.skeleton)), parts.tensors)
-    random.setstate(python)
-    np.random.set_state(numpy)
-    optimizer.load_state_dict(kept)
+    assert python == random.getstate()
+    assert all(np.array_equal(a, b) for a, b in zip(numpy, np.random.get_state(), strict=True))
+    assert same(kept["param_groups"], optimizer.state_dict()["param_groups"])
+    assert all(same(kept["state"][index], state) for index, state in optimizer.state_dict()["state"].items())
 
 
 def test_tensors_that_are_one_are_kept_once() -> None:

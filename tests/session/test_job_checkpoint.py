@@ -89,6 +89,7 @@ class Script:
         generator = torch.Generator().manual_seed(1)
         self.data = TensorDataset(torch.randn(num, 6, generator=generator), torch.randn(num, 3, generator=generator))
         self.seen: list[list[float]] = []
+        self.seen_in_evaluation: list[float] = []
 
         self.run = self._steps()
 
@@ -100,7 +101,14 @@ class Script:
                 self.scaler.scale(loss).backward()
                 self.session.step(loss)
                 self.averages.update()
+                if self.session.steps == SAVED_AT:
+                    self._evaluate()
                 yield int(self.session.steps)
+
+    def _evaluate(self) -> None:
+        """Loop over data in the midst of an epoch, by the generators that training draws from."""
+        for inputs, _ in self.session.batches(DataLoader(self.data, batch_size=32, shuffle=True)):
+            self.seen_in_evaluation.append(self.model(inputs).mean().item())
 
     def train(self, until: int | None = None) -> None:
         """Train on to the end, or until so many steps are taken."""
@@ -235,5 +243,5 @@ def test_a_full_disk_delays_checkpoints_and_never_training(rank_pool: RankPool, 
     (steps, first), (_, second) = rank_pool.run_in_process_group(2, without_room, tmp_path / "checkpoints")
     assert steps == EPOCHS * STEPS_PER_EPOCH
     assert "rank-1.json is missing; training goes on" in first
-    assert "rank 1: a checkpoint was not written: No space left on device; training goes on" in second
+    assert "rank 1: checkpoint of step 3: No space left on device; training goes on" in second
     assert saved(LocalStore(tmp_path / "checkpoints")) == []

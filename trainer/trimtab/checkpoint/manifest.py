@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from trimtab.checkpoint.shards import FORMAT, DamagedError, FileRecord, read_record
+from trimtab.checkpoint.shards import FORMAT, DamagedError, FileRecord, read_file, read_record
 from trimtab.checkpoint.store import Store
 
 MANIFEST = "manifest.json"
@@ -86,13 +86,7 @@ def read_manifest(store: Store, folder: str) -> Manifest:
         DamagedError: It is missing, torn, foreign or newer.
     """
     path = f"{folder}/{MANIFEST}"
-    try:
-        data = store.read(path)
-    except FileNotFoundError:
-        raise DamagedError(f"{path} is missing: the checkpoint was never finished") from None
-    except OSError as error:
-        raise DamagedError(f"{path} cannot be read ({error.strerror or error})") from None
-    manifest: Manifest = read_record(data, _MANIFEST, path)
+    manifest: Manifest = read_record(read_file(store, path), _MANIFEST, path)
     if not manifest.is_sealed():
         raise DamagedError(f"{path} is not what was written: its checksum differs")
     return manifest

@@ -31,6 +31,16 @@ class DamagedError(Exception):
     """A checkpoint's file is missing, torn, foreign or newer; the message names it."""
 
 
+def read_file(store: Store, path: str) -> bytes:
+    """Return what is kept there. Raise `DamagedError` if it is missing or cannot be read."""
+    try:
+        return store.read(path)
+    except FileNotFoundError:
+        raise DamagedError(f"{path} is missing") from None
+    except OSError as error:
+        raise DamagedError(f"{path} cannot be read ({error.strerror or error})") from None
+
+
 @dataclass(frozen=True)
 class FileRecord:
     """One file as it was written."""
@@ -53,12 +63,7 @@ class FileRecord:
         path = f"{folder}/{self.name}"
         if "/" in self.name:
             raise DamagedError(f"{path} is outside of its checkpoint")
-        try:
-            data = store.read(path)
-        except FileNotFoundError:
-            raise DamagedError(f"{path} is missing") from None
-        except OSError as error:
-            raise DamagedError(f"{path} cannot be read ({error.strerror or error})") from None
+        data = read_file(store, path)
         if len(data) != self.num_bytes:
             raise DamagedError(f"{path} has {len(data)} bytes of {self.num_bytes}")
         if hashlib.sha256(data).hexdigest() != self.sha256:

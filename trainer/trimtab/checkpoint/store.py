@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +93,12 @@ class LocalStore(Store):
         return sorted(each.name for each in path.iterdir()) if path.is_dir() else []
 
     def remove(self, folder: str) -> None:
-        """See `Store.remove`; the manifest goes first, so that no half is taken for a checkpoint."""
+        """See `Store.remove`."""
         path = self._root / folder
         if not path.is_dir():
             return
-        for each in sorted(path.iterdir(), key=lambda file: file.suffix != ".json"):
-            each.unlink(missing_ok=True)
+        for name in sorted(self.names(folder), key=_manifest_first):
+            (path / name).unlink(missing_ok=True)
         path.rmdir()
 
 
@@ -133,18 +135,23 @@ class RemoteStore(Store):
         """See `Store.remove`."""
         path = f"{self._root}/{folder}"
         with _as_os_error():
-            for name in sorted(self.names(folder), key=lambda each: not each.endswith(".json")):
+            for name in sorted(self.names(folder), key=_manifest_first):
                 self._filesystem.rm_file(f"{path}/{name}")
             if self._filesystem.exists(path):
                 self._filesystem.rmdir(path)
 
 
-class _as_os_error:  # noqa: N801 - used as a function
-    """Turns what clients of services raise into `OSError`, whose text holds no address with a secret."""
+def _manifest_first(name: str) -> tuple[bool, str]:
+    """Order the files of a checkpoint so that no half of it is taken for a whole one while it is removed."""
+    return not name.endswith(".json"), name
 
-    def __enter__(self) -> None: ...
 
-    def __exit__(self, kind: Any, error: BaseException | None, _: object) -> None:
-        if error is None or isinstance(error, OSError) or not isinstance(error, Exception):
-            return
+@contextlib.contextmanager
+def _as_os_error() -> Iterator[None]:
+    """Turn what clients of services raise into `OSError`, whose text holds no address with a secret."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
         raise OSError(f"{type(error).__name__}: {str(error).partition('?')[0]}") from error

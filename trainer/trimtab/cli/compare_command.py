@@ -14,7 +14,7 @@ from trimtab_api.cli import number, path, whole_number
 from trimtab_api.errors import UserError
 
 from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted, heed, interruptible
-from trimtab.plan.names import DDP_HOOKS, GRID_MEANS, check_runs, parse_plans, with_plan, with_seed
+from trimtab.plan.names import DDP_HOOKS, GRID_MEANS, check_runs, parse_plans, with_plan, with_seed, without_checkpoints
 from trimtab.process.messages import LOGGER
 from trimtab.run_files.layout import RunDirectory
 
@@ -130,7 +130,10 @@ def compare(
 
     requests = [
         RunRequest(
-            with_seed(with_plan(job, plan), job.spec.seed + turn), plan, network, run_directory(directory, plan, turn)
+            with_seed(with_plan(without_checkpoints(job), plan), job.spec.seed + turn),
+            plan,
+            network,
+            run_directory(directory, plan, turn),
         )
         for turn in range(repeat)
         for plan in _from(plans, len(plans) * turn // repeat)

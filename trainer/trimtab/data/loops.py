@@ -197,7 +197,7 @@ class Loops:
     def _epoch_of(self, replay: Replay) -> Generator[Any]:
         """Yield each batch, and before it the trials that were asked for."""
         while True:
-            self._events.on_next_batch()
+            self._events.on_next_batch(is_outermost=self._loops[0] is replay)
             yield from self._trials.run(replay, self._loops)
             try:
                 batch = replay.next()

@@ -22,8 +22,8 @@ class People(Protocol):
 class LoopEvents(Protocol):
     """Is told where loops come to: `trimtab.session.training.Training`."""
 
-    def on_next_batch(self) -> None:
-        """Note that a loop goes on to its next batch, or to its end."""
+    def on_next_batch(self, *, is_outermost: bool) -> None:
+        """Note that a loop goes on to its next batch, or to its end; others may be within the outermost."""
 
     def on_epoch_end(self) -> None:
         """Note that a loop of which steps were made has ended, on every rank at the same step."""

@@ -121,6 +121,11 @@ def plan_of(job: TrainingJob) -> str:
     return parse_plan(communication.plan, "spec.communication.plan")
 
 
+def without_checkpoints(job: TrainingJob) -> TrainingJob:
+    """Return the job without checkpoints: a run of a comparison begins where the others begin."""
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"checkpoint": None})})
+
+
 def with_seed(job: TrainingJob, seed: int) -> TrainingJob:
     """Return the job with another seed of everything random."""
     return job.model_copy(update={"spec": job.spec.model_copy(update={"seed": seed % 2**31})})

@@ -264,10 +264,10 @@ class Training:
 
     # What the script's loops tell (`trimtab.data.loops.LoopEvents`) -----------------------------------------------
 
-    def on_next_batch(self) -> None:
+    def on_next_batch(self, *, is_outermost: bool) -> None:
         """Count a step that was thrown away within a round of local steps; write the checkpoint that is due."""
         self.stepping.on_next_batch()
-        if self.checkpointing is not None:
+        if self.checkpointing is not None and is_outermost:  # an evaluation between two steps is over by then
             self.checkpointing.write_agreed()
 
     def on_epoch_end(self) -> None:

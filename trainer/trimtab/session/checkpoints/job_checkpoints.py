@@ -6,14 +6,15 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from trimtab_api.errors import UserError
 
 from trimtab.checkpoint.background import BackgroundWriter, Wait
-from trimtab.checkpoint.manifest import Manifest, Saved, finish, new_folder, prune, saved
+from trimtab.checkpoint.manifest import Manifest, finish, new_folder, prune, read_manifest, saved
 from trimtab.checkpoint.settings import CheckpointSettings
 from trimtab.checkpoint.shards import FORMAT, DamagedError, FileRecord, copied, read_part, write_part
 from trimtab.checkpoint.state_tree import NotPlainError, take_apart
@@ -22,14 +23,21 @@ from trimtab.run_files.recorder import Recorder
 from trimtab.session.checkpoints.job_state import JobState, model_fingerprint
 from trimtab.session.rank_ops import RankOps
 from trimtab.transport.group import Group
-from trimtab.transport.object_collectives import Read, broadcast_json, gather_json, gather_numbers, json_of
+from trimtab.transport.object_collectives import (
+    Read,
+    broadcast_json,
+    gather_json,
+    gather_numbers,
+    json_of,
+    raise_together,
+)
 
 #: Seconds for which the end of a process waits for what is being written.
 _END_SECONDS = 30.0
 #: Seconds after SIGTERM at which a process ends although it has come to no further step.
 _TERMINATION_SECONDS = 20.0
 _TEXT: Read[str] = json_of(str)
-_PROBLEM: Read[str] = json_of(str)
+_FIELD = "spec.checkpoint.path"
 
 
 class _Wish(IntEnum):
@@ -38,6 +46,19 @@ class _Wish(IntEnum):
     NOTHING = 0
     SAVE = 1
     SAVE_AND_END = 2
+
+
+class _Found(NamedTuple):
+    """What a rank has read of a checkpoint."""
+
+    refusal: str = ""
+    """Why it is not whole."""
+    mistake: str = ""
+    """Why the user must mend something before it can be used."""
+    shared: Any = None
+    parts: Mapping[int, Any] = MappingProxyType({})
+    """By rank that wrote it."""
+    num_ranks: int = 0
 
 
 class Checkpointing:
@@ -86,60 +107,52 @@ class Checkpointing:
             UserError: The newest is of another model; raised on every rank.
         """
         for folder in self._folders():
-            refusal, parts, manifest = self._read(folder)
-            refusals = [refusal] if self._group is None else gather_json(self._group, refusal, _PROBLEM)
-            told = next((each for each in refusals if each), "")
-            if told.startswith("!"):
-                raise UserError(told[1:], field="spec.checkpoint.path", value=self._settings.where)
-            if told:
+            found = self._read(folder)
+            refusals = [found.refusal] if self._group is None else gather_json(self._group, found.refusal, _TEXT)
+            if told := next((each for each in refusals if each), ""):
                 self._ranks.warn(f"checkpoint refused: {told}; the one before it is used, if there is any")
                 continue
-            assert manifest is not None
-            shared = parts.pop(-1)
-            is_same = self._state.restore(shared, parts, manifest.num_ranks)
-            others = "" if is_same else f", which {manifest.num_ranks} ranks wrote: their residuals are shared out"
-            self._ranks.warn(f"going on from the checkpoint of step {manifest.step} in {self._settings.where}{others}")
-            self._last_at, self._last_step = self._now(), manifest.step
+            self._raise_together(found.mistake)
+            is_same = self._state.restore(found.shared, found.parts, found.num_ranks)
+            others = "" if is_same else f", which {found.num_ranks} ranks wrote: their residuals are shared out"
+            self._last_at, self._last_step = self._now(), self._state.steps.num
+            where = f"step {self._last_step} in {self._settings.where}"
+            self._ranks.warn(f"going on from the checkpoint of {where}{others}")
             return True
         return False
 
     def _folders(self) -> list[str]:
         """Return the folders of checkpoints with a manifest, the newest first, as rank 0 sees them."""
-        found: list[str] = []
+        found, problem = list[str](), ""
         if self._ranks.is_main:
             try:
                 found = [each.folder for each in saved(self._store, self._ranks.warn)]
             except OSError as error:
-                why = error.strerror or str(error)
-                found = [f"!cannot be read ({why}); a run that began anew would replace what is there"]
+                problem = f"cannot be read ({error.strerror or error}); make it readable, or name another path"
+        self._raise_together(problem)
+        return found if self._group is None else broadcast_json(self._group, found, json_of(list[str]))
+
+    def _raise_together(self, problem: str) -> None:
+        """Raise `UserError` on every rank if the checkpoints cannot be used for a reason that the user must mend."""
+        mistake = UserError(problem, field=_FIELD, value=self._settings.where) if problem else None
         if self._group is not None:
-            found = broadcast_json(self._group, found, json_of(list[str]))
-        if found and found[0].startswith("!"):
-            raise UserError(found[0][1:], field="spec.checkpoint.path", value=self._settings.where)
-        return found
+            raise_together(self._group, mistake, field=_FIELD)
+        elif mistake is not None:
+            raise mistake
 
-    def _read(self, folder: str) -> tuple[str, dict[int, Any], Manifest | None]:
-        """Return why the checkpoint cannot be used (a user's mistake begins with ``!``), its parts, its manifest."""
+    def _read(self, folder: str) -> _Found:
+        """Return what this rank needs of a checkpoint, or what is wrong with it; nothing has changed by then."""
         try:
-            found = next((each for each in saved(self._store) if each.folder == folder), None)
-            if found is None:
-                return f"{folder} has no manifest here; every host must see {self._settings.where}", {}, None
-            return "", self._parts(found), found.manifest
-        except (DamagedError, OSError) as error:
-            return str(error), {}, None
-        except UserError as error:
-            return f"!{error.remedy}", {}, None
-
-    def _parts(self, found: Saved) -> dict[int, Any]:
-        manifest = found.manifest
-        if manifest.model != self._model:
-            raise UserError(
-                f"holds checkpoints of another model ({found.folder}, job {manifest.job}); name another path, or remove"
-                " them"
-            )
-        needed = self._state.ranks_needed(manifest.num_ranks)
-        parts = {rank: read_part(self._store, found.folder, manifest.parts[rank]) for rank in needed}
-        return {**parts, -1: read_part(self._store, found.folder, manifest.parts[-1])}
+            manifest = read_manifest(self._store, folder)
+            if manifest.model != self._model:
+                remedy = f"holds checkpoints of another model ({folder}, job {manifest.job}); name another path"
+                return _Found(mistake=remedy)
+            needed = self._state.ranks_needed(manifest.num_ranks)
+            parts = {rank: read_part(self._store, folder, manifest.parts[rank]) for rank in needed}
+            shared = read_part(self._store, folder, manifest.parts[-1])
+            return _Found("", self._state.misfit(shared, parts), shared, parts, manifest.num_ranks)
+        except DamagedError as error:
+            return _Found(str(error))
 
     # Writing ------------------------------------------------------------------------------------------------------
 
@@ -228,7 +241,10 @@ class Checkpointing:
     def _finish(self, folder: str, step: int, size: int, written: dict[str, FileRecord], pause: Wait) -> None:
         manifest = Manifest(FORMAT, step, size, self._settings.job, self._model, (), 0.0, 0)
         finish(self._store, folder, manifest, written, pause)
-        prune(self._store, self._settings.keep)
+        try:
+            prune(self._store, self._settings.keep)
+        except OSError as error:
+            raise RuntimeError(f"it is whole, but older ones cannot be removed ({error.strerror or error})") from error
 
     def _record(self) -> None:
         """Record the checkpoint whose write has ended, if any, and say why it was not written, where it was not."""
@@ -236,7 +252,7 @@ class Checkpointing:
             return
         (step, pause), self._under_way = self._under_way, None
         if self._writer.problem:
-            self._ranks.warn(f"a checkpoint was not written: {self._writer.problem}; training goes on", on_each=True)
+            self._ranks.warn(f"checkpoint of step {step}: {self._writer.problem}; training goes on", on_each=True)
         self._recorder.metric(
             {
                 "event": "checkpoint",

@@ -58,12 +58,15 @@ class JobState:
 
     def own(self) -> State:
         """Return what is this rank's alone."""
-        began = self.loops.generators_at_begin
+        began, generators = self.loops.generators_at_begin, RandomState.capture()
+        has_given = self.loops.position(self.steps.num).batches > 0
+        if began is not None and not has_given:  # the loop begins anew, and draws again
+            generators = began
         return {
             "buffers": {name: buffer.detach() for name, buffer in self.model.named_buffers()},
             "extra_state": [each.state_dict() for each in self.options.extra_state],
-            "random": RandomState.capture().to_state(),
-            "random_at_loop": None if began is None else began.to_state(),
+            "random": generators.to_state(),
+            "random_at_loop": began.to_state() if began is not None and has_given else None,
             "engine": None if self.engine is None else carried_state.carried(self.engine),
             "hosts": self._hosts,
         }
@@ -85,6 +88,22 @@ class JobState:
         needed = carried_state.ranks_needed(rank, size, num_before)
         first = rank % num_before
         return [first, *(each for each in needed if each != first)]
+
+    def misfit(self, shared: State, parts: Mapping[int, State]) -> str:
+        """Return why the script cannot take over a checkpoint, for the user; empty if it can."""
+        shapes = [[len(group["params"]) for group in optimizer.param_groups] for optimizer in self.optimizers]
+        num_others = len(self.options.extra_state)
+        try:
+            kept = [[len(group["params"]) for group in state["param_groups"]] for state in shared["optimizers"]]
+            nums_kept = {len(part["extra_state"]) for part in parts.values()}
+        except (KeyError, TypeError):
+            return "holds checkpoints that no session wrote; name another path"
+        other = ""
+        if kept != shapes:
+            other = f"optimizers (parameters by group: {kept}, here {shapes})"
+        elif nums_kept != {num_others}:
+            other = f"extra_state ({', '.join(map(str, sorted(nums_kept)))} objects, here {num_others})"
+        return f"holds checkpoints of other {other}; name another path" if other else ""
 
     @torch.no_grad()
     def restore(self, shared: State, parts: Mapping[int, State], num_before: int) -> bool:
