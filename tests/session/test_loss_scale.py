@@ -44,20 +44,20 @@ def new_scaler() -> torch.amp.GradScaler:
     return torch.amp.GradScaler("cpu", init_scale=4096.0, growth_interval=10)
 
 
+def attached_to(
+    model: nn.Module, optimizer: Any, scaler: torch.amp.GradScaler, group: Group | None, plan: Plan
+) -> Session:
+    options = SessionOptions(scale=LossScale(scaler))
+    return Session(model, optimizer, group=group, plan=plan, recorder=Recorder(None), options=options)
+
+
 def alone(clips: str, attached: bool) -> tuple[Tensor, float]:
     model = model_of(0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = new_scaler()
     session = None
     if attached:
-        session = Session(
-            model,
-            optimizer,
-            group=None,
-            plan=dense_plan(),
-            recorder=Recorder(None),
-            options=SessionOptions(scale=LossScale(scaler)),
-        )
+        session = attached_to(model, optimizer, scaler, None, dense_plan())
     return train(session, model, scaler, optimizer, clips, 0), float(scaler.get_scale())
 
 
@@ -73,14 +73,7 @@ def many(rank: int, size: int, plan: str, clips: str) -> tuple[Tensor, float, Te
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = new_scaler()
     parsed = Plan.parse(plan, FusionPlan((0, 17)))
-    session = Session(
-        model,
-        optimizer,
-        group=Group.connect(),
-        plan=parsed,
-        recorder=Recorder(None),
-        options=SessionOptions(scale=LossScale(scaler)),
-    )
+    session = attached_to(model, optimizer, scaler, Group.connect(), parsed)
     weights = train(session, model, scaler, optimizer, clips, rank)
     residual = residual_of(session)
     loss = float(loss_of(model, 1000, rank))
@@ -111,14 +104,7 @@ def same_batches(rank: int, size: int) -> Tensor:
     model = model_of(0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = new_scaler()
-    session = Session(
-        model,
-        optimizer,
-        group=Group.connect(),
-        plan=dense_plan(),
-        recorder=Recorder(None),
-        options=SessionOptions(scale=LossScale(scaler)),
-    )
+    session = attached_to(model, optimizer, scaler, Group.connect(), dense_plan())
     weights = train(session, model, scaler, optimizer, "by the recipe", 0)
     session.close()
     return weights
@@ -128,14 +114,7 @@ def test_unscaling_after_synchronize_is_refused_by_torch_itself() -> None:
     model = model_of(0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = new_scaler()
-    session = Session(
-        model,
-        optimizer,
-        group=None,
-        plan=dense_plan(),
-        recorder=Recorder(None),
-        options=SessionOptions(scale=LossScale(scaler)),
-    )
+    session = attached_to(model, optimizer, scaler, None, dense_plan())
     scaler.scale(loss_of(model, 0, 0)).backward()
     session.synchronize()
     session.synchronize()
