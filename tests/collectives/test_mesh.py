@@ -14,6 +14,7 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
+from kit.ports import free_port
 from kit.rank_pool import RankPool
 from kit.run_processes import wait_until
 from trimtab.transport.base import CommunicationError
@@ -48,11 +49,6 @@ def strangers() -> Any:
     yield knock
     for each in connections:
         each.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def is_open(port: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from kit.ports import free_port
 from kit.rank_pool import RankError, RankPool
 from kit.training.engines import engine_of
 from kit.training.job_file import job_file
@@ -165,11 +165,6 @@ def test_values_cross_in_the_formats_that_the_job_names_or_that_cost_next_to_not
     settings = controller_settings(load_training_job(job_file(tmp_path, **communication)), ADAM)
     assert settings.wires == formats
     assert settings.dense_wires == of_dense
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def environment_of(rank: int, job: Path, port: int) -> LaunchEnvironment:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from kit.certificates import Authority
+from kit.ports import free_port
 from trimtab.launch.pod import wait_for_peer as wait_for_peer_module
 from trimtab.launch.pod.wait_for_peer import wait_for_peer
 from trimtab_api.errors import UserError
@@ -43,11 +44,6 @@ def serve():
     for listener in listeners:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
 
 
 def test_whoever_proves_the_name_is_found(serve, tmp_path):
