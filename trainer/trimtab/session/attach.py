@@ -189,8 +189,10 @@ def _begin_by_another_launcher(
 ) -> tuple[SessionT, JobConnection | None]:
     ranks = _ranks_of_another_launcher()
     if ranks is None:
-        configuration.check()
-        return request.alone(Recorder(None)), None
+        told = configuration.load_if_told()
+        if told is None:
+            return request.alone(Recorder(None)), None
+        return request.alone(Recorder(None), told.spec.seed, CheckpointSettings.of(told)), None
     request.check_several_ranks(ranks.local_rank)
     joined = foreign.join(ranks, configuration, on_gpu=request.is_on_gpu)
     return only_session(_session_of(request, joined)), joined

@@ -57,10 +57,13 @@ class Configuration:
             return job
         return with_plan(job, parse_plan(self.plan, "plan"))
 
-    def check(self) -> None:
-        """Raise `UserError` for a mistake that one process alone, which trains by none of it, would not notice."""
-        if self.job is not None or self.plan is not None:
-            self.load()
+    def load_if_told(self) -> TrainingJob | None:
+        """Load the job of a process that trains alone; None where it was told of no job and no plan.
+
+        Raises:
+            UserError: The job or the plan is wrong, which such a process would not notice by itself.
+        """
+        return None if self.job is None and self.plan is None else self.load()
 
     def directory(self, job: TrainingJob) -> Path:
         """Return where the run is recorded."""
