@@ -27,6 +27,10 @@ JOB_FILE = "/var/run/trimtab/job/job.json"
 #: Directory of runs in a pod. TRIMTAB_RUN_DIR in the trainer's container names the folder of its job there, by
 #: namespace and name.
 RUN_DIRECTORY = "/var/run/trimtab/run"
+#: Where the volume claim of ``spec.checkpoint`` is mounted; a job's checkpoints are in a folder of its name there.
+CHECKPOINT_DIRECTORY = "/var/run/trimtab/checkpoints"
+#: Workers that the job has in this attempt: its file in the pod has as many as it was created with.
+WORKERS_VARIABLE = "TRIMTAB_WORKERS"
 #: Variables that only the launcher may set in a trainer's container.
 RESERVED_VARIABLES = (
     "RANK",
@@ -44,6 +48,7 @@ RESERVED_VARIABLES = (
     "TRIMTAB_TLS_DIR",
     "TRIMTAB_POD_IP",
     "TRIMTAB_ATTEMPT",
+    "TRIMTAB_WORKERS",
 )
 #: Command of a trainer's container, followed by ``--``, the user's command and its `args`.
 WORKER_COMMAND = ("trimtab", "worker")

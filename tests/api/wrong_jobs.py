@@ -237,8 +237,41 @@ WRONG = [
     (
         spec("checkpoint"),
         {},
-        "spec.checkpoint.path: is missing; write it: A directory that every worker sees under this path, or a URL that"
-        " fsspec knows, such as `s3://bucket/folder`. A job goes on from the newest whole checkpoint there",
+        "spec.checkpoint.path: is missing; name the place of checkpoints by path or by volumeClaim",
+    ),
+    (
+        spec("checkpoint"),
+        {"path": "/c", "volumeClaim": {"size": "1Gi"}},
+        "spec.checkpoint.path: '/c': is a second place beside volumeClaim; remove one of the two",
+    ),
+    (
+        spec("checkpoint"),
+        {"path": "sftp://me:secret@host/c"},
+        "spec.checkpoint.path: 'sftp://me:secret@host/c': holds a password; take it out, and give it to the trainer by"
+        " env or envFrom of a Secret",
+    ),
+    (
+        spec("checkpoint"),
+        {"volumeClaim": {}},
+        "spec.checkpoint.volumeClaim.existing: write either existing, the name of a claim, or size, for a claim that is"
+        " made",
+    ),
+    (
+        spec("checkpoint"),
+        {"volumeClaim": {"existing": "c", "accessModes": ["ReadWriteOnce"]}},
+        "spec.checkpoint.volumeClaim.existing: 'c': is a claim that has its storage class and access modes; remove"
+        " storageClassName and accessModes",
+    ),
+    (
+        spec("checkpoint"),
+        {"volumeClaim": {"size": "lots"}},
+        "spec.checkpoint.volumeClaim.size: 'lots': write a size as Kubernetes does, such as 10Gi",
+    ),
+    (
+        spec("checkpoint"),
+        {"volumeClaim": {"existing": "My_Claim"}},
+        "spec.checkpoint.volumeClaim.existing: 'My_Claim': name a PersistentVolumeClaim of the job's namespace, such as"
+        " checkpoints",
     ),
     (
         spec("checkpoint"),

@@ -109,7 +109,43 @@ REFUSED_EVERYWHERE = [
     ((*COMMUNICATION, "timeout"), "999ms", "spec.communication.timeout", "at least 1s"),
     ((*COMMUNICATION, "timeout"), "1441min", "spec.communication.timeout", "at most 24h"),
     (("spec", "checkpoint"), {"path": "/c", "interval": "999ms"}, "spec.checkpoint.interval", "at least 1s"),
-    (("spec", "checkpoint"), {"interval": "2min"}, "spec.checkpoint.path", "Required value"),
+    (("spec", "checkpoint"), {"interval": "2min"}, "spec.checkpoint.path", "by path or by volumeClaim"),
+    (
+        ("spec", "checkpoint"),
+        {"path": "/c", "volumeClaim": {"size": "1Gi"}},
+        "spec.checkpoint.path",
+        "remove one of the two",
+    ),
+    (("spec", "checkpoint"), {"path": "sftp://me:secret@host/c"}, "spec.checkpoint.path", "holds a password"),
+    (("spec", "checkpoint"), {"path": "/c", "keep": 0}, "spec.checkpoint.keep", "greater than or equal to 1"),
+    (("spec", "checkpoint"), {"volumeClaim": {}}, "spec.checkpoint.volumeClaim.existing", "write either existing"),
+    (
+        ("spec", "checkpoint"),
+        {"volumeClaim": {"existing": "c", "size": "1Gi"}},
+        "spec.checkpoint.volumeClaim.existing",
+        "write either existing",
+    ),
+    (
+        ("spec", "checkpoint"),
+        {"volumeClaim": {"existing": "c", "storageClassName": "fast"}},
+        "spec.checkpoint.volumeClaim.existing",
+        "remove storageClassName",
+    ),
+    (
+        ("spec", "checkpoint"),
+        {"volumeClaim": {"existing": "My_Claim"}},
+        "spec.checkpoint.volumeClaim.existing",
+        "name a PersistentVolumeClaim",
+    ),
+    (("spec", "checkpoint"), {"volumeClaim": {"size": "lots"}}, "spec.checkpoint.volumeClaim.size", "such as 10Gi"),
+    (("spec", "checkpoint"), {"volumeClaim": {"size": "0Gi"}}, "spec.checkpoint.volumeClaim.size", "such as 10Gi"),
+    (("spec", "checkpoint"), {"volumeClaim": {"size": 10}}, "spec.checkpoint.volumeClaim.size", "type string"),
+    (
+        ("spec", "checkpoint"),
+        {"volumeClaim": {"size": "1Gi", "accessModes": ["ReadOnlyMany"]}},
+        "spec.checkpoint.volumeClaim.accessModes[0]",
+        'supported values: "ReadWriteMany", "ReadWriteOnce"',
+    ),
     (("spec", "network", "probeInterval"), "2", "spec.network.probeInterval", "write a duration such as"),
     (("spec", "network", "probeInterval"), "50ms", "spec.network.probeInterval", "at least 100ms"),
     (("spec", "network", "probeInterval"), "99999us", "spec.network.probeInterval", "at least 100ms"),
@@ -186,6 +222,12 @@ GOOD_CHANGES = [
     ((*COMMUNICATION, "timeout"), "24h"),
     (("spec", "network", "probeInterval"), "100ms"),
     (("spec", "checkpoint"), {"path": "s3://bucket/job", "interval": "1000 ms"}),
+    (("spec", "checkpoint"), {"path": "sftp://me@host:22/c"}),
+    (("spec", "checkpoint"), {"volumeClaim": {"existing": "my.claim-1"}}),
+    (
+        ("spec", "checkpoint"),
+        {"volumeClaim": {"size": "1.5Gi", "storageClassName": "", "accessModes": ["ReadWriteOnce"]}},
+    ),
     (("spec", "network", "probeInterval"), "1 min"),
     (("spec", "target"), {"value": 1}),
     (("spec", "template", "metadata"), {"labels": None, "annotations": {"a": "b"}}),
@@ -282,6 +324,7 @@ IMMUTABLE = {
     "target": {"value": 0.5},
     "restartPolicy": "Never",
     "managedBy": "example.com/other",
+    "checkpoint": {"path": "/c"},
 }
 
 
@@ -343,15 +386,23 @@ def test_no_field_of_the_template_may_be_swapped_for_another(control_plane, name
     assert "while the job exists" in refused.stderr
 
 
-def test_only_what_an_operator_can_follow_may_change(control_plane, namespace):
+def patch(namespace, name, **spec):
+    change = ("--type=merge", "-p", json.dumps({"spec": spec}))
+    return namespace.control_plane.kubectl("patch", "tj", name, "-n", namespace.namespace, *change)
+
+
+def test_only_what_an_operator_can_follow_may_change(namespace):
     namespace.create("digits")
     for field, value in IMMUTABLE.items():
-        change = json.dumps({"spec": {field: value}})
-        refused = control_plane.kubectl(
-            "patch", "tj", "digits", "-n", namespace.namespace, "--type=merge", "-p", change
-        )
+        refused = patch(namespace, "digits", **{field: value})
         assert refused.returncode != 0, field
         assert f"spec.{field}" in refused.stderr
         assert "while the job exists" in refused.stderr
+    namespace.create("kept", checkpoint={"path": "/c"})
+    for change in ({"path": "/d"}, {"path": None, "volumeClaim": {"size": "1Gi"}}, None):
+        refused = patch(namespace, "kept", checkpoint=change)
+        assert "spec.checkpoint" in refused.stderr
+        assert "while the job exists" in refused.stderr
+    assert patch(namespace, "kept", workers=3).returncode == 0
     namespace.change("digits", **MUTABLE)
     assert {**namespace.job("digits")["spec"], **MUTABLE} == namespace.job("digits")["spec"]

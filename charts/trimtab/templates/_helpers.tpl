@@ -55,6 +55,9 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create, get]  # those it makes for jobs; never list
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [create, get]  # spec.checkpoint.volumeClaim
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [create, get, patch]

@@ -140,13 +140,12 @@ def _structural(schema: Schema, definitions: Schema) -> Schema:
     if "anyOf" in schema:  # of the types here, only "this or null" makes one; absent says null as well
         (alternative,) = [each for each in schema["anyOf"] if each.get("type") != "null"]
         schema = {**alternative, **{key: value for key, value in schema.items() if key != "anyOf"}}
-        schema = _structural(schema, definitions)
+        return _structural(schema, definitions)
     plain = {key: value for key, value in schema.items() if key not in _DROPPED}
     if plain.get("default", ...) is None:
         del plain["default"]
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-        # OpenAPI 3.0 spells an exclusive bound as a number and a flag; of an alternative it is spelled so by now.
-        if plain.get(exclusive, True) is not True:
+        if exclusive in plain:  # OpenAPI 3.0 spells it as a number and a flag
             plain[bound], plain[exclusive] = plain[exclusive], True
     if "properties" in plain:
         plain["properties"] = {name: _structural(each, definitions) for name, each in plain["properties"].items()}

@@ -12,7 +12,8 @@ from pydantic_core import PydanticCustomError
 
 from trimtab_api.catalogue import Registry
 from trimtab_api.errors import UserError
-from trimtab_api.trainingjob.rules import RULES, Rule
+from trimtab_api.trainingjob.rule import Rule
+from trimtab_api.trainingjob.rules import RULES
 
 #: In the schema of a list that holds each item once.
 _IS_SET = {"x-kubernetes-list-type": "set"}

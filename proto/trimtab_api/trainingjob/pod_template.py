@@ -11,7 +11,7 @@ from typing import Any
 
 from trimtab_api.names import RESERVED_VARIABLES
 from trimtab_api.trainingjob.fields import Location, invalid_value
-from trimtab_api.trainingjob.rules import Rule
+from trimtab_api.trainingjob.rule import Rule
 
 #: The container of the pod template that runs the user's command.
 TRAINER_CONTAINER = "trainer"

@@ -62,7 +62,8 @@ _STATUS = f"""\
 ## On a cluster
 
 The API server refuses what a file would be refused for. Once a job exists, only
-{", ".join(f"`{name}`" for name in MUTABLE)} may change.
+{", ".join(f"`{name}`" for name in MUTABLE)} may change;
+`workers` only if the job has `checkpoint`: all ranks write one, and as many as are asked for go on from it.
 The trainer needs an image; `GLOO_SOCKET_IFNAME` in its environment names the network device where a pod's is not `eth0`
 (on the host's network); of a list, separated by commas, the first that has an IPv4 address there counts.
 A volume named `trimtab-run` in the template is where runs are kept, if there is one: each

@@ -8,8 +8,6 @@ the two against each other. A message gives the remedy; whoever says it puts the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from trimtab_api.catalogue import (
@@ -26,35 +24,13 @@ from trimtab_api.catalogue import (
 )
 from trimtab_api.errors import UserError
 from trimtab_api.names import MOST_WORKERS
+from trimtab_api.trainingjob.checkpoint_rules import CHECKPOINT_RULES
 from trimtab_api.trainingjob.quantities import DURATION_PATTERN, HOLDS_NOTHING
-
-#: Said in Python of a value, or of a field of it: True says the rule's message, a text is more exact than that.
-Verdict = bool | str | None
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One rule, evaluated wherever there is a value at its place."""
-
-    at: str
-    """Dotted path of the value; ``[]`` is each item of a list; empty: the whole object."""
-    holds: str
-    """CEL: true of a good value, which it calls `self`."""
-    message: str
-    field: str = ""
-    """The field at fault beneath ``at``, such as ``.plan``; empty: the value itself."""
-    wrong: Callable[[Any], Verdict] | None = None
-    """Whether a value breaks the rule. None: a type says it in Python, or only a cluster asks."""
-    wrong_item: Callable[[Any, Any], Verdict] | None = None
-    """The same for each item of the list ``field``, given the value and the item."""
-
-    def said(self, verdict: Verdict) -> str:
-        """Return what a verdict, which is not empty, says."""
-        return self.message if verdict is True else str(verdict)
-
+from trimtab_api.trainingjob.rule import Rule, Verdict
 
 #: Fields of the spec that may change while the job exists.
 MUTABLE = (
+    "workers",
     "suspend",
     "maxRestarts",
     "maxDisruptions",
@@ -259,6 +235,7 @@ RULES = (
         ".value",
         lambda self: unreachable(self.metric, self.value),
     ),
+    *CHECKPOINT_RULES,
     Rule(
         "spec.checkpoint.interval",
         f"!self.matches(r'{DURATION_PATTERN}') || {_SECONDS} >= 1.0",
@@ -287,6 +264,19 @@ RULES = (
         "has(self.target) == has(oldSelf.target)",
         "cannot come or go while the job exists; delete the job and create it anew",
         ".target",
+    ),
+    Rule(
+        "spec",
+        "has(self.checkpoint) == has(oldSelf.checkpoint)",
+        "cannot come or go while the job exists; delete the job and create it anew",
+        ".checkpoint",
+    ),
+    Rule(
+        "spec",
+        "self.workers == oldSelf.workers || has(self.checkpoint)",
+        "cannot change while the job exists, which has no spec.checkpoint and would begin anew; delete the job and"
+        " create it anew",
+        ".workers",
     ),
 )
 

@@ -82,7 +82,8 @@ class Status(_Part):
     workers: Workers = Field(default_factory=Workers, description="How many workers are in which state.")
     restarts: int = Field(0, description="How often all ranks have been restarted together.")
     disruptions: int = Field(
-        0, description="Restarts that maxRestarts does not count: a node went away, or was needed."
+        0,
+        description="Restarts that maxRestarts does not count: a node went away or was needed, or spec.workers changed.",
     )
     restarts_in_a_row: int = Field(
         0, description="Restarts since an attempt last went well for ten minutes; the more, the longer the next waits."

@@ -24,6 +24,9 @@ KIND = "TrainingJob"
 
 #: Seconds of a year, the longest that anything here may last.
 _YEAR = 365 * 24 * 3600
+#: Kubernetes' default of a pod's terminationGracePeriodSeconds, and that of a job which writes a checkpoint meanwhile:
+#: up to 20 s for the step under way, 30 s to write, and what the worker keeps for itself.
+_GRACE, _GRACE_WITH_CHECKPOINT = 30.0, 60.0
 Interface = Annotated[str, Field(max_length=15), obeys("spec.network.secondInterface")]
 
 
@@ -58,16 +61,52 @@ class Network(Ruled):
     )
 
 
+class VolumeClaim(Ruled):
+    """A volume claim for checkpoints: one that exists, or one that is made for the job."""
+
+    at = "spec.checkpoint.volumeClaim"
+
+    existing: Annotated[str, obeys("spec.checkpoint.volumeClaim.existing")] | None = Field(
+        None,
+        max_length=253,
+        description="Name of a claim in the job's namespace, which outlives the job. Each job has a folder of its own"
+        " there, by the job's name.",
+    )
+    size: Annotated[str, obeys("spec.checkpoint.volumeClaim.size")] | None = Field(
+        None,
+        max_length=32,
+        description="Size of a claim that is made for the job and deleted with it, such as `10Gi`.",
+    )
+    storage_class_name: str | None = Field(
+        None, max_length=253, description="Storage class of the claim that is made. Left out: the cluster's default."
+    )
+    access_modes: tuple[Literal["ReadWriteMany", "ReadWriteOnce"], ...] | None = Field(
+        None,
+        strict=False,
+        min_length=1,
+        max_length=2,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+        description="Access modes of the claim that is made. Left out: `ReadWriteMany`, since all workers write to it."
+        " `ReadWriteOnce` suits workers on one node.",
+    )
+
+
 class Checkpoint(Ruled):
     """Where a job's state is kept, so that a restart goes on from there."""
 
     at = "spec.checkpoint"
 
-    path: str = Field(
+    path: Annotated[str, obeys("spec.checkpoint.path")] | None = Field(
+        None,
         min_length=1,
         max_length=1024,
         description="A directory that every worker sees under this path, or a URL that fsspec knows, such as"
-        " `s3://bucket/folder`. A job goes on from the newest whole checkpoint there.",
+        " `s3://bucket/folder`. A job goes on from the newest whole checkpoint there. Either this or `volumeClaim`.",
+    )
+    volume_claim: VolumeClaim | None = Field(
+        None,
+        description="A volume that every worker mounts, in place of `path`. On one machine it is the folder"
+        " `checkpoints` of the run directory.",
     )
     interval: Annotated[Duration, obeys("spec.checkpoint.interval")] = Field(
         as_written("10min"), description="Time between two checkpoints; a store that is too slow delays the next."
@@ -159,6 +198,15 @@ class Spec(ApiModel):
         return self.workers * self.processes_per_worker
 
     @property
+    def termination_grace_seconds(self) -> float:
+        """Seconds from SIGTERM to SIGKILL: the template's, or else enough to write a checkpoint, if the job does."""
+        given = self.template["spec"].get("terminationGracePeriodSeconds")
+        if given is not None:
+            return float(given)
+        is_written = self.checkpoint is not None and self.checkpoint.on_termination
+        return _GRACE_WITH_CHECKPOINT if is_written else _GRACE
+
+    @property
     def trainer(self) -> dict[str, Any]:
         """The container that runs the user's command, as Kubernetes spells it."""
         containers: list[dict[str, Any]] = self.template["spec"]["containers"]
@@ -203,3 +251,15 @@ class TrainingJob(ApiModel):
     metadata: Metadata = Field(description="Kubernetes' object metadata.")
     spec: Spec = Field(description="What to run, on how many workers, and how.")
     status: dict[str, Any] | None = Field(None, description="Written by the operator; ignored in a file.")
+
+    def with_workers(self, number: int) -> Self:
+        """Return the job with another number of workers."""
+        return self.model_copy(update={"spec": self.spec.model_copy(update={"workers": number})})
+
+    def with_claim_mounted_at(self, path: str) -> Self:
+        """Return the job as its processes read it: what its launcher mounts for ``volumeClaim`` is a path by then."""
+        checkpoint = self.spec.checkpoint
+        if checkpoint is None or checkpoint.volume_claim is None:
+            return self
+        mounted = checkpoint.model_copy(update={"path": path, "volume_claim": None})
+        return self.model_copy(update={"spec": self.spec.model_copy(update={"checkpoint": mounted})})

@@ -1,0 +1,66 @@
+"""The rules of ``spec.checkpoint``: where checkpoints may be kept."""
+
+from __future__ import annotations
+
+import re
+
+from trimtab_api.trainingjob.rule import Rule
+
+#: A URL with a password, which would show in logs.
+_WITH_CREDENTIALS = "^[^/]*://[^/@]*:[^/]*@"
+_TAKE_IT_OUT = "holds a password; take it out, and give it to the trainer by env or envFrom of a Secret"
+#: Valid names of volume claims.
+_CLAIM = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"
+_NAME_A_CLAIM = "name a PersistentVolumeClaim of the job's namespace, such as checkpoints"
+#: Sizes as Kubernetes writes them.
+_QUANTITY = "^[0-9]+([.][0-9]+)?([KMGTP]i|[kMGTP])?$"
+_WRITE_A_QUANTITY = "write a size as Kubernetes does, such as 10Gi"
+
+CHECKPOINT_RULES = (
+    Rule(
+        "spec.checkpoint",
+        "has(self.path) || has(self.volumeClaim)",
+        "is missing; name the place of checkpoints by path or by volumeClaim",
+        ".path",
+        lambda self: self.path is None and self.volume_claim is None,
+    ),
+    Rule(
+        "spec.checkpoint",
+        "!has(self.path) || !has(self.volumeClaim)",
+        "is a second place beside volumeClaim; remove one of the two",
+        ".path",
+        lambda self: self.path is not None and self.volume_claim is not None,
+    ),
+    Rule(
+        "spec.checkpoint.path",
+        f"!self.matches(r'{_WITH_CREDENTIALS}')",
+        _TAKE_IT_OUT,
+        wrong=lambda path: bool(re.search(_WITH_CREDENTIALS, path)),
+    ),
+    Rule(
+        "spec.checkpoint.volumeClaim",
+        "has(self.existing) != has(self.size)",
+        "write either existing, the name of a claim, or size, for a claim that is made",
+        ".existing",
+        lambda self: (self.existing is None) == (self.size is None),
+    ),
+    Rule(
+        "spec.checkpoint.volumeClaim",
+        "!has(self.existing) || !(has(self.storageClassName) || has(self.accessModes))",
+        "is a claim that has its storage class and access modes; remove storageClassName and accessModes",
+        ".existing",
+        lambda self: self.existing is not None and not (self.storage_class_name is self.access_modes is None),
+    ),
+    Rule(
+        "spec.checkpoint.volumeClaim.existing",
+        f"self.matches('{_CLAIM}')",
+        _NAME_A_CLAIM,
+        wrong=lambda name: not re.search(_CLAIM, name),
+    ),
+    Rule(
+        "spec.checkpoint.volumeClaim.size",
+        f"self.matches(r'{_QUANTITY}') && self.matches('[1-9]')",
+        _WRITE_A_QUANTITY,
+        wrong=lambda size: not (re.search(_QUANTITY, size) and re.search("[1-9]", size)),
+    ),
+)
