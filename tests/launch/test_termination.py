@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from kit.run_processes import wait_until
 from trimtab.launch.processes.children import Children
-from trimtab.launch.processes.termination import termination_grace
 from trimtab_api.trainingjob import load_training_job
 
 #: Saves on SIGTERM, if the worker that it forked is alive and its output is still read.
@@ -74,11 +73,22 @@ def test_who_does_not_handle_the_signal_ends_at_once(tmp_path: Path) -> None:
     assert children.running == set()
 
 
-@pytest.mark.parametrize(("field", "seconds"), [("", 30.0), ("terminationGracePeriodSeconds: 120, ", 120.0)])
-def test_the_grace_is_that_of_the_template(tmp_path: Path, field: str, seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("field", "checkpoint", "seconds"),
+    [
+        ("", "", 30.0),
+        ("terminationGracePeriodSeconds: 120, ", "", 120.0),
+        ("", "checkpoint: {path: /c}, ", 60.0),
+        ("", "checkpoint: {path: /c, onTermination: false}, ", 30.0),
+        ("terminationGracePeriodSeconds: 10, ", "checkpoint: {path: /c}, ", 10.0),
+    ],
+)
+def test_the_grace_is_that_of_the_template_or_suffices_for_a_checkpoint(
+    tmp_path: Path, field: str, checkpoint: str, seconds: float
+) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(
         "apiVersion: trimtab.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: toy}\n"
-        f"spec: {{workers: 2, template: {{spec: {{{field}containers: [{{name: trainer, command: [python]}}]}}}}}}\n"
+        f"spec: {{workers: 2, {checkpoint}template: {{spec: {{{field}containers: [{{name: trainer, command: [python]}}]}}}}}}\n"
     )
-    assert termination_grace(load_training_job(file)) == seconds
+    assert load_training_job(file).spec.termination_grace_seconds == seconds

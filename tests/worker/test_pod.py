@@ -11,6 +11,7 @@ import pytest
 from kit.certificates import Authority
 from trimtab.launch.environment.job_secret import secret_of
 from trimtab.launch.pod import worker as worker_module
+from trimtab.launch.pod.job_file import job_file
 from trimtab.launch.pod.pod import Pod, grace_seconds, num_threads
 from trimtab.launch.pod.termination_message import LIMIT, num_oom_kills, shorten
 from trimtab.launch.pod.worker import Worker, kernel_cache
@@ -85,6 +86,20 @@ def test_a_worker_that_the_job_does_not_have_is_refused(tmp_path):
     pod = Pod.read(TOLD | {"TRIMTAB_JOB": str(tmp_path / "job.json"), "JOB_COMPLETION_INDEX": "3"})
     with pytest.raises(UserError, match="JOB_COMPLETION_INDEX: '3': is not a worker of a job with 3"):
         pod.load_job()
+
+
+@pytest.mark.parametrize(("workers", "is_copied"), [("3", False), ("5", True)])
+def test_ranks_read_the_workers_of_this_attempt(tmp_path, workers, is_copied):
+    load(tmp_path)
+    told = {"TRIMTAB_JOB": str(tmp_path / "job.json"), "TRIMTAB_WORKERS": workers}
+    pod = Pod.read(TOLD | told)
+    job = pod.load_job()
+    with job_file(pod, job) as file:
+        assert load_job_file(file).spec == job.spec
+        assert job.spec.workers == int(workers)
+        assert (file != pod.job_file) == is_copied
+        assert file.stat().st_mode & 0o077 == 0 or not is_copied, "its commands may hold what is not for others"
+    assert file.exists() != is_copied
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob
 
 
@@ -26,8 +27,15 @@ class CheckpointSettings:
 
     @classmethod
     def of(cls, job: TrainingJob) -> CheckpointSettings | None:
-        """Return what the job asks for; None if it keeps no checkpoints."""
+        """Return what the job asks for; None if it keeps no checkpoints.
+
+        Raises:
+            UserError: It asks for a volume claim, and no launcher that mounts one has started this process.
+        """
         asked = job.spec.checkpoint
         if asked is None:
             return None
+        if asked.path is None:
+            remedy = "is mounted by the operator and `trimtab run` alone; name a directory or a URL by path"
+            raise UserError(remedy, field="spec.checkpoint.volumeClaim")
         return cls(asked.path, job.metadata.name, asked.interval, asked.steps, asked.keep, asked.on_termination)

@@ -68,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if args.metrics_port is not None:
         refuse_taken_ports(args.metrics_port, 1 if network else 1 + job.spec.workers)
     directory = RunDirectory(args.out or Path("runs") / job.metadata.name)
+    job = job.with_claim_mounted_at(str(directory.checkpoints.resolve()))
     try:
         with interruptible(), Progress(num_runs=1, tail=args.tail, as_json=args.json_logs) as progress:
             progress.start(plan_of(job), directory)

@@ -123,6 +123,11 @@ class RunDirectory:
         """Logs and lines of earlier attempts, each of which failed and was followed by a restart."""
         return self.path / "attempts"
 
+    @property
+    def checkpoints(self) -> Path:
+        """Checkpoints of a job that asks for a volume claim, on one machine; the next run there goes on from them."""
+        return self.path / "checkpoints"
+
     def unfinished(self, name: str) -> Path:
         """Return the mark that is there while the rank ``name`` trains, and after it where it did not end well."""
         return self.path / "unfinished" / name

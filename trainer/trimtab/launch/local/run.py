@@ -21,7 +21,6 @@ from trimtab.launch.processes.children import Exit, is_monitor, monitor_name, ra
 from trimtab.launch.processes.interrupts import Interrupted
 from trimtab.launch.processes.logs import LogFiles
 from trimtab.launch.processes.supervisor import Ending, Supervisor, describe_failure, has_failed
-from trimtab.launch.processes.termination import termination_grace
 from trimtab.launch.processes.trainer_command import Process, rank_environment, trainer_process
 from trimtab.launch.sidecars import Sidecars, monitor_command
 from trimtab.process.cpus import usable_cpus
@@ -97,7 +96,7 @@ def _run(request: RunRequest, poll: Callable[[], Ending | None], on_restart: Cal
                 make_hosts(request.network, request.job.spec.workers, directory.phases) as hosts,
                 LogFiles(directory) as logs,
                 Supervisor(
-                    directory, logs, POLL_SECONDS, grace_when_interrupted=termination_grace(request.job)
+                    directory, logs, POLL_SECONDS, grace_when_interrupted=request.job.spec.termination_grace_seconds
                 ) as supervisor,
                 Sidecars(supervisor.children, directory, os.environ) as sidecars,
             ):

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from trimtab_api.errors import UserError
-from trimtab_api.names import POD_INTERFACE
+from trimtab_api.names import POD_INTERFACE, WORKERS_VARIABLE
 from trimtab_api.trainingjob import TrainingJob, load_job_file
-
-from trimtab.launch.processes.termination import termination_grace
 
 _REMEDY = "is not set; this command is the entry of a pod that the operator makes. On one machine, use `trimtab run`"
 
@@ -37,6 +35,8 @@ class Pod:
     master_port: int
     job_file: Path
     run_directory: Path
+    num_workers: int | None = None
+    """Workers of this attempt; None: as many as the job's file says, which is as it was when the job was created."""
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> Self:
@@ -49,11 +49,14 @@ class Pod:
             master_port=_number(environ, "MASTER_PORT"),
             job_file=Path(_text(environ, "TRIMTAB_JOB")),
             run_directory=Path(_text(environ, "TRIMTAB_RUN_DIR")),
+            num_workers=_number(environ, WORKERS_VARIABLE) if WORKERS_VARIABLE in environ else None,
         )
 
     def load_job(self) -> TrainingJob:
-        """Load the job that the operator resolved. Raise `UserError`."""
+        """Load the job that the operator resolved, with the workers of this attempt. Raise `UserError`."""
         job = load_job_file(self.job_file)
+        if self.num_workers is not None:
+            job = job.with_workers(self.num_workers)
         if self.worker >= job.spec.workers:
             raise UserError(
                 f"is not a worker of a job with {job.spec.workers}",
@@ -68,7 +71,7 @@ def grace_seconds(job: TrainingJob) -> float:
 
     That is the pod's terminationGracePeriodSeconds, less what the worker needs to say how it ended.
     """
-    seconds = termination_grace(job)
+    seconds = job.spec.termination_grace_seconds
     return seconds - min(_FAREWELL_SECONDS, seconds * _FAREWELL_SHARE)
 
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -20,7 +19,9 @@ from trimtab_api.names import MONITOR_PORT, TLS_VARIABLE, TRAINER_METRICS_PORT, 
 from trimtab_api.steps_of_attempts import BEFORE_FIRST_STEP, NOTHING_STARTED
 
 from trimtab.launch.pod import termination_message
+from trimtab.launch.pod.job_file import job_file
 from trimtab.launch.pod.pod import Pod, grace_seconds, num_threads
+from trimtab.launch.pod.private_folder import private_folder
 from trimtab.launch.pod.wait_for_peer import wait_for_peer
 from trimtab.launch.processes.children import STATUS, Exit, rank_name
 from trimtab.launch.processes.interrupts import Interrupted, pause
@@ -62,8 +63,6 @@ INTERRUPTED = 143
 _OUT_OF_MEMORY = ": the container has no more memory; raise resources.limits.memory or use less"
 #: Names numba's cache of compiled kernels.
 _CACHE_VARIABLE = "NUMBA_CACHE_DIR"
-#: A pod's memory volume, for where ``/tmp`` cannot be written.
-_FURTHER_FOLDERS = (None, "/dev/shm")  # noqa: S108  # a directory of its own is made there
 
 
 def run_worker(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
@@ -95,6 +94,7 @@ class Worker:
     def __init__(self, pod: Pod, job: TrainingJob, environ: Mapping[str, str]) -> None:
         self._pod = pod
         self._job = job
+        self._job_file = pod.job_file
         self._environ = environ
         self._directory = RunDirectory(pod.run_directory)
         self._certificates = Path(environ[TLS_VARIABLE]) if TLS_VARIABLE in environ else None
@@ -137,6 +137,7 @@ class Worker:
                 several = self._job.spec.processes_per_worker > 1
                 logs = stack.enter_context(LogForwarder(sys.stdout.buffer, named=several))
                 cache = stack.enter_context(kernel_cache(self._environ))
+                self._job_file = stack.enter_context(job_file(self._pod, self._job))
                 grace = grace_seconds(self._job)
                 supervisor = stack.enter_context(
                     Supervisor(self._directory, logs, POLL_SECONDS, min(GRACE_SECONDS, grace), grace)
@@ -177,7 +178,7 @@ class Worker:
 
     def _start_servers(self, sidecars: Sidecars) -> None:
         listen = f"0.0.0.0:{TRAINER_STATUS_PORT}" if self._certificates else None
-        sidecars.start_status(MONITOR_ADDRESS, STATUS_ADDRESS, listen=listen, job=self._pod.job_file)
+        sidecars.start_status(MONITOR_ADDRESS, STATUS_ADDRESS, listen=listen, job=self._job_file)
         if self._certificates:  # else the worker runs on a machine by itself, whose ports are not the pod's
             sidecars.start_metrics("0.0.0.0", TRAINER_METRICS_PORT)  # noqa: S104
 
@@ -190,7 +191,7 @@ class Worker:
                 local_rank,
                 master=(master, self._pod.master_port),
                 interface=self._pod.interface,
-                job_file=self._pod.job_file,
+                job_file=self._job_file,
                 run_directory=self._pod.run_directory,
                 monitor=MONITOR_ADDRESS,
                 secret="",
@@ -246,14 +247,11 @@ def kernel_cache(environ: Mapping[str, str]) -> Iterator[dict[str, str]]:
     if usable is not None and os.access(usable, os.W_OK):
         yield {_CACHE_VARIABLE: usable}
         return
-    own = _private_folder()
-    try:
+    with private_folder("trimtab-kernels-", "compiled kernels need", _CACHE_VARIABLE) as own:
         if usable is not None:
             shutil.copytree(usable, own, dirs_exist_ok=True)
             own.chmod(0o700)  # not the mode of what was copied
         yield {_CACHE_VARIABLE: str(own)}
-    finally:
-        shutil.rmtree(own, ignore_errors=True)
 
 
 def _is_usable(shipped: Path) -> bool:
@@ -264,11 +262,3 @@ def _is_usable(shipped: Path) -> bool:
     if error is not None:
         print(f"trimtab: {_CACHE_VARIABLE}={shipped} is not used ({error}); kernels are compiled again", flush=True)
     return error is None
-
-
-def _private_folder() -> Path:
-    """Make a directory with a name that nobody can foresee, which this user alone may enter."""
-    for parent in _FURTHER_FOLDERS:
-        with contextlib.suppress(OSError):
-            return Path(tempfile.mkdtemp(prefix="trimtab-kernels-", dir=parent))
-    raise UserError("compiled kernels need a private directory; mount a writable volume at /tmp", field=_CACHE_VARIABLE)

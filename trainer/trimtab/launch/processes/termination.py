@@ -10,12 +10,8 @@ import contextlib
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
-
-if TYPE_CHECKING:
-    from trimtab_api.trainingjob import TrainingJob
 
 
 def end_politely(leader: int) -> list[psutil.Process]:
@@ -71,13 +67,3 @@ def _handles_sigterm(pid: int) -> bool:
         return False
     caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
     return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
-
-
-#: Kubernetes' default of a pod's terminationGracePeriodSeconds.
-_USUAL_SECONDS = 30.0
-
-
-def termination_grace(job: TrainingJob) -> float:
-    """Return the seconds from SIGTERM to SIGKILL of a run: terminationGracePeriodSeconds, or 30."""
-    period = job.spec.template["spec"].get("terminationGracePeriodSeconds")
-    return _USUAL_SECONDS if period is None else float(period)
