@@ -13,6 +13,7 @@ RULES = [
     {"apiGroups": [""], "resources": ["services"], "verbs": ["create", "get", "patch"]},
     {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "get"]},
+    {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["create", "get"]},
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["create", "get", "patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "list"]},
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fixtures import UID, ago, batch_job, failed_pod, observed, pod, rank0_status
+from fixtures import UID, after, ago, batch_job, failed_pod, observed, pod, rank0_status
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_operator.decisions.decide import Action, decide
@@ -23,6 +23,7 @@ NEVER_TRAINED = {
 DISRUPTED = pod(0, phase="Failed", disruption=Problem("Disrupted", "drained"))
 KILLED = failed_pod(1, "a", exit_code=137)
 TERMINATED = failed_pod(1, "a", exit_code=143)
+OF_TWO = batch_job(num_workers=2)
 SUSPENDED = batch_job(is_suspended=True)
 ENDING = batch_job(is_deleting=True)
 LOST_ANOTHER = replace(
@@ -97,6 +98,7 @@ LATER = Problem("Disrupted", "drained too")
             {"batch_job": batch_job(started_at=ago(11)), "pods": (DELETED,)},
             Action.NOTHING,
         ),
+        ("a Job of as many workers as the job has is left alone", {"batch_job": OF_TWO}, Action.NOTHING),
         ("not before", {"missing_pods_seconds": 59.0}, Action.NOTHING),
         (
             "nor if it was said why",
@@ -431,3 +433,29 @@ def test_whatever_is_seen_nobody_elses_job_is_touched_and_ends_are_final(
         assert decision.action is Action.NOTHING, "what came to pass is written before anything is done"
     if decision.restart is not None and decision.restart.counts_toward_max_restarts:
         assert restarts < max_restarts
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("status", [{}, {"restarts": 3, "restartsInARow": 2, "lastRestartTime": ago(30)}])
+def test_another_number_of_workers_restarts_all_ranks_at_once_and_maxrestarts_does_not_count_it(workers, status):
+    num_restarts = status.get("restarts", 0)
+    spec = {"workers": workers, "maxRestarts": 0, "maxDisruptions": 0, "restartPolicy": "Never"}
+    seen = {"batch_job": batch_job(num_workers=2, attempt=num_restarts), "spec": spec, "status": status}
+    decision = decide(observed(**seen))
+    assert decision.restart.cause.message == f"spec.workers changed from 2 to {workers}"
+    assert decision.action is Action.NOTHING, "it is written down before the Job goes"
+    written = after(**seen)
+    assert (written.restarts, written.disruptions) == (num_restarts + 1, 1)
+    assert (written.state, written.last_restart_time) == ("Restarting", ago(0))
+    assert written.restarts_in_a_row == status.get("restartsInARow", 0)
+
+
+def test_a_failure_is_the_cause_of_a_restart_even_if_the_number_of_workers_has_changed():
+    failed = batch_job(num_workers=3, failure="Job has reached the specified backoff limit")
+    decision = decide(observed(batch_job=failed, pods=(failed_pod(1),)))
+    assert decision.restart.cause.message == "worker 1 failed"
+
+
+def test_a_job_of_which_all_workers_have_ended_has_succeeded_whatever_their_number_is_now():
+    decision = decide(observed(batch_job=batch_job(num_workers=3, is_complete=True)))
+    assert decision.terminal_state.state == "Succeeded"

@@ -10,6 +10,7 @@ from trimtab_api.names import (
     ATTEMPT_VARIABLE,
     AUTHORITY_FILE,
     CERTIFICATE_FILE,
+    CHECKPOINT_DIRECTORY,
     JOB_FILE,
     KEY_FILE,
     MASTER_PORT,
@@ -22,6 +23,7 @@ from trimtab_api.names import (
     TRAINER_METRICS_PORT,
     TRAINER_STATUS_PORT,
     WORKER_COMMAND,
+    WORKERS_VARIABLE,
     attempt_name,
     service_host,
     worker_host,
@@ -30,6 +32,7 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER
 from trimtab_api.units import format_duration
 
+from trimtab_operator.children.claim import claim_name
 from trimtab_operator.children.owned import inherited, shared_name
 from trimtab_operator.children.quality_of_service import guaranteed, is_guaranteed
 from trimtab_operator.children.secret import JOB_KEY
@@ -47,6 +50,7 @@ _INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
 RUN_VOLUME = "trimtab-run"
 
 _TLS_VOLUME, _JOB_VOLUME, _SHM_VOLUME, _TMP_VOLUME = "trimtab-tls", "trimtab-job", "trimtab-shm", "trimtab-netmon-tmp"
+_CHECKPOINT_VOLUME = "trimtab-checkpoints"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - it is what NCCL and data loaders use, by that name
 #: Shared memory of each process; NCCL takes tens of MB a peer, data loaders their batches.
 _SHARED_MEMORY_GIB = 2
@@ -87,6 +91,8 @@ def pod_template(
     metadata["annotations"] = {**_KEEP, **annotations, **(metadata.get("annotations") or {})}
     pod["restartPolicy"] = "Never"
     pod["subdomain"] = job.metadata.name
+    if job.spec.checkpoint is not None:
+        pod.setdefault("terminationGracePeriodSeconds", int(job.spec.termination_grace_seconds))
     pod.setdefault("enableServiceLinks", False)
     if pod.get("hostNetwork"):  # else it asks the host's resolver, which knows no worker's name
         pod.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
@@ -122,6 +128,7 @@ def _complete_trainer(trainer: Object, job: TrainingJob, namespace: str, attempt
         "TRIMTAB_RUN_DIR": f"{RUN_DIRECTORY}/{namespace}/{job.metadata.name}",
         TLS_VARIABLE: TLS_DIRECTORY,
         ATTEMPT_VARIABLE: str(attempt),
+        WORKERS_VARIABLE: str(job.spec.workers),
         "MASTER_ADDR": _host(job, namespace, attempt, 0),
         "MASTER_PORT": str(MASTER_PORT),
     }
@@ -133,6 +140,8 @@ def _complete_trainer(trainer: Object, job: TrainingJob, namespace: str, attempt
         {"name": RUN_VOLUME, "mountPath": RUN_DIRECTORY},
         {"name": _SHM_VOLUME, "mountPath": _SHARED_MEMORY},
     ]
+    if claim_name(job) is not None:
+        ours.append({"name": _CHECKPOINT_VOLUME, "mountPath": CHECKPOINT_DIRECTORY})
     taken = {str(PurePosixPath(str(mount.get("mountPath") or ""))) for mount in mounts}  # /dev/shm/ is /dev/shm
     trainer["volumeMounts"] = [*mounts, *(each for each in ours if each["mountPath"] not in taken)]
     ports = trainer.get("ports") or []
@@ -199,6 +208,7 @@ def _volumes(job: TrainingJob, given: Iterable[Object], trainer: Object) -> list
         {"name": RUN_VOLUME, "emptyDir": {}},
         {"name": _SHM_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory}},
         {"name": _TMP_VOLUME, "emptyDir": {}},
+        {"name": _CHECKPOINT_VOLUME, "persistentVolumeClaim": {"claimName": claim_name(job)}},
     ]
     taken = {volume.get("name") for volume in given}
     mounted = {mount["name"] for mount in trainer["volumeMounts"]}

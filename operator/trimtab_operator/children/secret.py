@@ -13,6 +13,7 @@ from trimtab_api.rpc import certificate_authority
 from trimtab_api.rpc.certificates import Certificates
 from trimtab_api.trainingjob import TrainingJob
 
+from trimtab_operator.children.claim import checkpoint_path
 from trimtab_operator.children.owned import owned, shared_name
 from trimtab_operator.kube.resources import SECRETS, Object, controller_uid
 
@@ -73,13 +74,15 @@ def issue_certificates(job: str, namespace: str, now: datetime) -> Certificates:
 def job_file(job: TrainingJob, namespace: str) -> str:
     """Return the TrainingJob as JSON: name, workers, template, and the fields that differ from their defaults.
 
-    A trainer image of another version fills in the defaults itself, so an older image need not know a field that was
-    added with a default. Status and metadata of Kubernetes are left out.
+    A volume claim is a path by then, under which the pods mount it. A trainer image of another version fills in the
+    defaults itself, so an older image need not know a field that was added with a default. Status and metadata of
+    Kubernetes are left out.
     """
     required = {"workers": job.spec.workers, "template": job.spec.template}
     head = {"apiVersion": job.api_version, "kind": job.kind, "metadata": {"name": job.metadata.name}}
     plain = TrainingJob.model_validate({**head, "spec": required})
-    spec = {**required, **_differing(_dumped(job), _dumped(plain))}
+    mounted = job.with_claim_mounted_at(checkpoint_path(job))
+    spec = {**required, **_differing(_dumped(mounted), _dumped(plain))}
     return json.dumps({**head, "metadata": {"name": job.metadata.name, "namespace": namespace}, "spec": spec})
 
 

@@ -20,6 +20,7 @@ from trimtab_operator.decisions.policies.restart import (
     RestartBackoff,
     after_disruption,
     after_failure,
+    after_resize,
     evicted_again,
     is_fault_of_the_job,
     restart_backoff,
@@ -158,6 +159,12 @@ def decide(observed: ObservedState) -> Decision:
             requeue_after_seconds=0.0,
         )
 
+    if batch_job.num_workers not in (0, spec.workers):  # all ranks write a checkpoint as their pods are told to end
+        return Decision(
+            restart=after_resize(batch_job.num_workers, spec.workers),
+            backoff=RestartBackoff(status.restarts_in_a_row, 0.0),
+            requeue_after_seconds=0.0,
+        )
     suspension = wanted_suspension(
         spec.suspend, batch_job.is_suspended, batch_job.is_suspended_by_us, observed.is_queued
     )

@@ -34,6 +34,8 @@ class BatchJob:
     is_complete: bool
     failure: str | None
     """The reason why it failed, or is about to; None if it has not."""
+    num_workers: int = 0
+    """The workers that it was made for; 0 if it does not say."""
     version: str = ""
     """The resource version."""
     is_begun: bool = True
@@ -74,6 +76,7 @@ class BatchJob:
             is_suspended_by_us=SUSPENDED in metadata.get("annotations", {}),
             is_complete="Complete" in conditions or "SuccessCriteriaMet" in conditions,
             failure=(failed.get("message") or failed.get("reason") or "the Job failed") if failed else None,
+            num_workers=job["spec"].get("completions") or 0,
             version=metadata.get("resourceVersion") or "",
             is_begun="startTime" in status,
             started_at=status.get("startTime") or "",

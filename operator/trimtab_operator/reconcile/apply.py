@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from trimtab_operator.children.claim import claim, claim_name, claim_problem
 from trimtab_operator.children.network import network_policy, service
 from trimtab_operator.children.owned import name_conflict, tampered
 from trimtab_operator.children.secret import is_intact, secret
 from trimtab_operator.decisions.observed_state import ObservedState
 from trimtab_operator.kube.api import Api, RefusedError
-from trimtab_operator.kube.resources import Object, controller_uid, resource_of
+from trimtab_operator.kube.resources import CLAIMS, Object, controller_uid, resource_of
 from trimtab_operator.settings import Settings
 
 
@@ -28,7 +29,17 @@ def sync_children(api: Api, observed: ObservedState, settings: Settings) -> str 
         blocking_reason = _sync(api, manifest, uid, is_new=observed.status.observed_generation == 0)
         if blocking_reason:
             return blocking_reason
-    return None
+    return _sync_claim(api, observed)
+
+
+def _sync_claim(api: Api, observed: ObservedState) -> str | None:
+    """Create the claim for checkpoints, or look for the user's; return the reason that blocks the job, if any."""
+    job, namespace, uid = observed.job, observed.namespace, observed.uid
+    manifest = claim(job, namespace, uid)
+    if manifest is not None:
+        return _sync(api, manifest, uid, is_new=observed.status.observed_generation == 0)
+    name = claim_name(job)
+    return None if name is None else claim_problem(name, namespace, api.get(CLAIMS, namespace, name))
 
 
 def _sync(api: Api, manifest: Object, uid: str, is_new: bool) -> str | None:
@@ -46,6 +57,9 @@ def _sync(api: Api, manifest: Object, uid: str, is_new: bool) -> str | None:
         return name_conflict(resource.kind, metadata["name"], is_deleting=True)
     if controller_uid(present) != uid:
         return name_conflict(resource.kind, metadata["name"], "deletionTimestamp" in present["metadata"])
+    if resource is CLAIMS:  # the user may have made it larger
+        is_deleting = "deletionTimestamp" in present["metadata"]
+        return name_conflict(resource.kind, metadata["name"], is_deleting=True) if is_deleting else None
     if not present.get("immutable"):
         api.apply(resource, manifest)
     elif not is_intact(present):  # the Secret alone is immutable

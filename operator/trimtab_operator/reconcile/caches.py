@@ -98,6 +98,7 @@ def trim_batch_job(job: Object) -> None:
     labels = spec.get("template", {}).get("metadata", {}).get("labels")
     job["spec"] = {
         "suspend": spec.get("suspend", False),
+        "completions": spec.get("completions"),
         "template": {"metadata": {"labels": _kept(labels, (JOB_NAME, ATTEMPT))}},
     }
     job["status"] = _kept(status, _STATUS)

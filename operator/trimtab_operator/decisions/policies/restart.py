@@ -78,6 +78,12 @@ def after_disruption(cause: Problem, is_memory_eviction: bool, disruptions: int,
     return FailJob("TooManyDisruptions", f"{cause.message} (after {disruptions} disruptions, {remedy})")
 
 
+def after_resize(before: int, now: int) -> Restart:
+    """Return the restart that follows a change of ``spec.workers``: the user asked for it."""
+    cause = Problem("WorkersChanged", f"spec.workers changed from {before} to {now}")
+    return Restart(cause, counts_toward_max_restarts=False)
+
+
 def is_fault_of_the_job(is_memory_eviction: bool, in_a_row: int) -> bool:
     """Return whether a disruption counts as a failure, after ``in_a_row`` evictions for want of memory."""
     return is_memory_eviction and in_a_row >= FORGIVEN_MEMORY_EVICTIONS
