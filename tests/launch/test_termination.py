@@ -89,6 +89,7 @@ def test_the_grace_is_that_of_the_template_or_suffices_for_a_checkpoint(
     file = tmp_path / "job.yaml"
     file.write_text(
         "apiVersion: trimtab.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: toy}\n"
-        f"spec: {{workers: 2, {checkpoint}template: {{spec: {{{field}containers: [{{name: trainer, command: [python]}}]}}}}}}\n"
+        f"spec: {{workers: 2, {checkpoint}\n"
+        f"  template: {{spec: {{{field}containers: [{{name: trainer, command: [python]}}]}}}}}}\n"
     )
     assert load_training_job(file).spec.termination_grace_seconds == seconds

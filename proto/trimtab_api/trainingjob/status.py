@@ -83,7 +83,7 @@ class Status(_Part):
     restarts: int = Field(0, description="How often all ranks have been restarted together.")
     disruptions: int = Field(
         0,
-        description="Restarts that maxRestarts does not count: a node went away or was needed, or spec.workers changed.",
+        description="Restarts that maxRestarts does not count: a node went away or was needed, or the workers changed.",
     )
     restarts_in_a_row: int = Field(
         0, description="Restarts since an attempt last went well for ten minutes; the more, the longer the next waits."
