@@ -87,7 +87,8 @@ def _of_run() -> str:
     with tempfile.TemporaryDirectory() as path:
         directory = RunDirectory(Path(path))
         evaluation = {"event": "evaluation", "step": 0, "time": 1, "accuracy": 1}
-        directory.metrics.write_text("".join(json.dumps(line) + "\n" for line in (step, evaluation)))
+        checkpoint = {"event": "checkpoint", "step": 1, "time": 1}
+        directory.metrics.write_text("".join(json.dumps(line) + "\n" for line in (step, evaluation, checkpoint)))
         return _told(RunMetrics(directory))
 
 

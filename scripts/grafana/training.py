@@ -27,7 +27,7 @@ DECISIONS = {
 def training() -> str:
     """The dashboard: the network above, the plans beneath it and step times beneath those, on one time axis."""
     made = dashboard("training", "Trimtab: a training job", f"{RUN}_steps_total")
-    return as_json(made, (*_story(), *_times(), *_training(), *_exchange()), (CHANGES, DECISIONS))
+    return as_json(made, (*_story(), *_times(), *_training(), *_exchange(), *_checkpoints()), (CHANGES, DECISIONS))
 
 
 def _story() -> list[object]:
@@ -165,5 +165,36 @@ def _exchange() -> list[object]:
             shows="Steps a second.",
             bad="Dropped: values were not finite on some rank, whose log names the parameter; lower the learning"
             " rate or clip gradients.",
+        ),
+    ]
+
+
+def _checkpoints() -> list[object]:
+    return [
+        lines(
+            "The last checkpoint",
+            "s",
+            {
+                "age": f"time() - max({RUN}_checkpoint_time_seconds{{{JOB}}})",
+                "time to write": f"max({RUN}_checkpoint_write_seconds{{{JOB}}})",
+                "size": f"max({RUN}_checkpoint_bytes{{{JOB}}})",
+            },
+            right={"size": "bytes"},
+            shows="Age of the last whole checkpoint of spec.checkpoint, its size, and how long its write took.",
+            bad="An age of several intervals: the store is too slow, or checkpoints fail (beside). Without data: the job"
+            " has no spec.checkpoint, and a restart begins anew.",
+        ),
+        lines(
+            "Checkpoints written, and failed",
+            "short",
+            {
+                "whole": f"sum(increase({RUN}_checkpoints_total{{{JOB}}}[5m]))",
+                "failed": f"sum(increase({RUN}_failed_checkpoints_total{{{JOB}}}[5m]))",
+                "pause": f"sum(rate({RUN}_checkpoint_pause_seconds_total{{{JOB}}}[5m]))",
+            },
+            right={"pause": "percentunit"},
+            shows="In five minutes, and the share of the time for which training waits for copies.",
+            bad="Any that failed: kubectl describe tj says why. A pause of more than a few percent: raise"
+            " spec.checkpoint.interval.",
         ),
     ]

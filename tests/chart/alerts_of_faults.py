@@ -3,7 +3,7 @@
 #: By faults of a run on an emulated network, and of its operator's leader (`test_prometheus.py`).
 OF_A_RUN = {
     "TrimtabStepsDropped", "TrimtabNetworkSlow", "TrimtabLinkDegraded", "TrimtabNetworkNotMeasured",
-    "TrimtabTrainingStalled", "TrimtabOperatorHasNoLeader",
+    "TrimtabTrainingStalled", "TrimtabOperatorHasNoLeader", "TrimtabCheckpointFailing",
 }  # fmt: skip
 #: By faults of the operator and of its API server (`test_operator_alerts.py`).
 OF_THE_OPERATOR = {

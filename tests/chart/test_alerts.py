@@ -116,6 +116,13 @@ def test_real_faults_bring_every_alert_about():
             {"summary": "Reconciliations by the Trimtab operator keep ending as refused."},
         ),
         (
+            "TrimtabCheckpointFailing",
+            {f"trimtab_trainer_checkpoint_failing{OF_A_JOB}": "0x10 1x20"},
+            {f"trimtab_trainer_checkpoint_failing{OF_A_JOB}": "0x10 1x4 0x16"},
+            {"severity": "warning", **JOB},
+            {"summary": "Checkpoints of team/digits cannot be written."},
+        ),
+        (
             "TrimtabOperatorDoesNotReconcile",
             {
                 f"{NEWS_RECONCILES}{{result='ok'}}": "7x30",

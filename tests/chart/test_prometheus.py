@@ -6,6 +6,7 @@ plans; test_alerts.py has all of them against series made up for it.
 It runs on worker 0's host, as nothing outside of the emulated network reaches the monitors.
 """
 
+import itertools
 import json
 import signal
 import subprocess
@@ -51,6 +52,7 @@ spec:
   activeDeadlineSeconds: 600
   network: {{probeInterval: 1s, probeBudget: 0.5}}
   communication: {{localSteps: {{max: 0}}}}  # of which none are tried
+  checkpoint: {{path: DIRECTORY/checkpoints, interval: 1s}}
   template: {{spec: {{containers: [{{name: trainer, command: [python, '{SCRIPT}', DIRECTORY]}}]}}}}
 """
 #: A scrape may take as long as the interval, which a busy machine needs.
@@ -213,6 +215,17 @@ def monitor_of(ask, worker):
     return found
 
 
+def put_a_file_in_place_of(folder):
+    """So that nothing can be written in it; whoever writes there may make the folder anew meanwhile."""
+    for number in itertools.count():
+        folder.rename(folder.with_name(f"aside-{number}"))
+        try:
+            folder.touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        return
+
+
 def test_each_fault_of_the_run_brings_its_alert_about_and_no_other(ask):
     told = set()
 
@@ -224,23 +237,27 @@ def test_each_fault_of_the_run_brings_its_alert_about_and_no_other(ask):
     _, _, operator, _ = ask.programs
     hung = [psutil.Process(operator.pid), monitor_of(ask, worker=1)]
     try:
-        of_links, of_numbers = {"TrimtabNetworkSlow", "TrimtabLinkDegraded"}, {"TrimtabStepsDropped"}
+        of_links = {"TrimtabNetworkSlow", "TrimtabLinkDegraded"}
+        of_steps = {"TrimtabStepsDropped", "TrimtabCheckpointFailing"}
         subprocess.run(ask.host.command("tc", "qdisc", "add", "dev", DEVICE, "root", *NARROW), check=True)
         wait_until(lambda: tells(of_links), lambda: f"these alone tell: {firing(ask)}", 120, interval=1)
         assert told == of_links, "none came and went"
 
         subprocess.run(ask.host.command("tc", "qdisc", "delete", "dev", DEVICE, "root"), check=True)
         (ask.directory / "not-finite").touch()
-        wait_until(lambda: tells(of_numbers), lambda: f"these alone tell: {firing(ask)}", 120, interval=1)
-        assert told == of_links | of_numbers, "none came and went"
+        checkpoints = ask.directory / "checkpoints"
+        put_a_file_in_place_of(checkpoints)
+        wait_until(lambda: tells(of_steps), lambda: f"these alone tell: {firing(ask)}", 120, interval=1)
+        assert told == of_links | of_steps, "none came and went"
 
         (ask.directory / "not-finite").unlink()
+        checkpoints.unlink()
         wait_until(lambda: tells(set()), lambda: f"none tells once all is well: {firing(ask)}", 120, interval=1)
         told.clear()
         (ask.directory / "stalled").touch()
         for process in hung:
             process.suspend()
-        of_programs = OF_A_RUN - of_links - of_numbers
+        of_programs = OF_A_RUN - of_links - of_steps
         wait_until(lambda: tells(of_programs), lambda: f"these alone tell: {firing(ask)}", 120, interval=1)
         assert told == of_programs, "none came and went"
     finally:

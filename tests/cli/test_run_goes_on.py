@@ -31,7 +31,7 @@ def run(trimtab, tmp_path):
         spec = {
             "workers": 2,
             "communication": {"policy": "Static", "plan": "0.1/all-gather"},
-            "checkpoint": {"path": str(folder / "checkpoints"), "interval": "1h", **checkpoint},
+            "checkpoint": {"interval": "1h", **(checkpoint or {"path": str(folder / "checkpoints")})},
             "template": {"spec": {"containers": [trainer]}},
         }
         job = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": spec}
@@ -44,18 +44,20 @@ def run(trimtab, tmp_path):
     return run
 
 
-def test_a_killed_rank_costs_no_step_that_was_kept(run):
+def test_a_killed_rank_costs_no_step_that_was_kept(run, tmp_path):
     whole, result, _ = run("whole", signal.SIGKILL)
     assert result["restarts"] == 0
-    killed, result, output = run("killed", signal.SIGKILL, steps=4)
+    killed, result, output = run("killed", signal.SIGKILL, steps=4, volumeClaim={"size": "1Gi"})
     assert result["restarts"] == 1
     assert "all ranks from the last checkpoint" in output
     assert all(map(torch.equal, whole, killed))
+    kept = list((tmp_path / "killed/run/checkpoints").glob("step-*/manifest.json"))
+    assert kept, "a volume claim is a folder of the run directory, on one machine"
 
 
 @pytest.mark.full
-def test_a_rank_that_is_told_to_end_keeps_its_last_step(run):
+def test_a_rank_that_is_told_to_end_keeps_its_last_step(run, tmp_path):
     whole, _, _ = run("whole", signal.SIGTERM)
-    told, result, _ = run("told", signal.SIGTERM, onTermination=True)
+    told, result, _ = run("told", signal.SIGTERM, onTermination=True, path=str(tmp_path / "checkpoints"))
     assert result["restarts"] == 1
     assert all(map(torch.equal, whole, told))

@@ -32,8 +32,11 @@ networks = st.builds(
     bandwidth_bytes_per_second=floats,
     stale=st.booleans(),
 )
+checkpoints = st.builds(status_pb2.Checkpoint, step=counts, age_seconds=floats, bytes=counts, seconds=floats)
 messages = st.builds(
     status_pb2.Status,
+    checkpoint=st.none() | checkpoints,
+    checkpoint_problem=texts,
     state=st.integers(-(2**31), 2**31 - 1),
     message=texts,
     step=counts,
@@ -43,6 +46,7 @@ messages = st.builds(
     plan=st.none() | plans,
     network=st.none() | networks,
 )
+WITH_CHECKPOINTS = {"checkpoint": {"path": "/c"}}
 DEADLINE = {"activeDeadlineSeconds": 60}
 
 
@@ -59,9 +63,10 @@ def numbers_and_texts(value):
 
 @given(first=messages, then=messages)
 def test_whatever_rank_0_says_the_status_can_be_stored_and_its_events_too(first, then):
-    before = after(batch_job=batch_job(ready=2), rank0_status=Rank0Status.sanitize(first))
+    before = after(batch_job=batch_job(ready=2), spec=WITH_CHECKPOINTS, rank0_status=Rank0Status.sanitize(first))
     status = after(
         batch_job=batch_job(ready=2),
+        spec=WITH_CHECKPOINTS,
         rank0_status=Rank0Status.sanitize(then),
         status=before.model_dump(mode="json", by_alias=True),
     )

@@ -26,7 +26,7 @@ WAITING_FOR_TRAINING = "WaitingForTraining"
 #: Reasons of Ready that name no obstacle.
 _NO_OBSTACLES = (*get_args(State), WAITING_FOR_TRAINING)
 #: Reasons of events that follow from what rank 0 says of training alone.
-NEWS = ("PlanChanged", "NetworkDegraded", "NetworkRecovered")
+NEWS = ("PlanChanged", "NetworkDegraded", "NetworkRecovered", "CheckpointFailing", "CheckpointRecovered")
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,12 @@ def _plan(status: Status) -> object:
 
 
 def _condition_events(before: Status, after: Status) -> Iterator[Event]:
-    """Yield events for a network that degrades or recovers, and for a problem that keeps workers from starting."""
-    was, now = before.condition("NetworkDegraded"), after.condition("NetworkDegraded")
-    if now is not None and now.status != (was.status if was else "False"):
-        if now.status == "True":
-            yield Event("Warning", "NetworkDegraded", now.message)
-        else:
-            yield Event("Normal", "NetworkRecovered", now.message)
+    """Yield events for what rank 0 says is bad, or good again, and for a problem that keeps workers from starting."""
+    for kind, recovered in (("NetworkDegraded", "NetworkRecovered"), ("CheckpointFailing", "CheckpointRecovered")):
+        was, now = before.condition(kind), after.condition(kind)
+        if now is not None and now.status != (was.status if was else "False"):
+            bad = now.status == "True"
+            yield Event("Warning" if bad else "Normal", kind if bad else recovered, now.message)
     was, now = before.condition("Ready"), after.condition("Ready")
     if now is not None and now.reason not in _NO_OBSTACLES and (was is None or was.reason != now.reason):
         yield Event("Warning", now.reason, now.message)

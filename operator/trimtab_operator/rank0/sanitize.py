@@ -22,7 +22,7 @@ MAX_MESSAGE_BYTES = 64 * 1024
 LARGEST_COUNT = 2**53 - 1
 #: The largest loss: what float32 can hold.
 LARGEST_LOSS = 3.4e38
-#: Seconds of a year, the longest that a step or a latency may be said to last.
+#: Seconds of a year, the longest that a step, a latency or the age of a checkpoint may be said to be.
 LONGEST_SECONDS = 365 * 24 * 3600.0
 #: Bytes per second; a thousand times what any network carries today.
 LARGEST_BANDWIDTH = 1e15
@@ -64,6 +64,18 @@ class Network:
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """The last whole checkpoint that the attempt has written."""
+
+    step: int
+    age: float
+    """Seconds."""
+    num_bytes: int
+    seconds: float
+    """Time that its write took."""
+
+
+@dataclass(frozen=True)
 class Rank0Status:
     """One status of rank 0, with its plausible figures only."""
 
@@ -80,6 +92,9 @@ class Rank0Status:
     """In [0, 1]; None while there is no plan, under which alone gradients are exchanged."""
     plan: Plan | None = None
     network: Network | None = None
+    checkpoint: Checkpoint | None = None
+    checkpoint_problem: str = ""
+    """Why the last checkpoint could not be written; empty where it was, or where none was tried."""
 
     @property
     def is_final(self) -> bool:
@@ -100,6 +115,8 @@ class Rank0Status:
             gain=_within(said.gain, 0.0, 1.0) if said.HasField("plan") else None,
             plan=_plan(said.plan) if said.HasField("plan") else None,
             network=_network(said.network) if said.HasField("network") else None,
+            checkpoint=_checkpoint(said.checkpoint) if said.HasField("checkpoint") else None,
+            checkpoint_problem=_text(said.checkpoint_problem, LONGEST_SENTENCE),
         )
 
 
@@ -116,6 +133,14 @@ def _network(said: status_pb2.Network) -> Network | None:
     latency = _within(said.latency_seconds, 0.0, LONGEST_SECONDS)
     bandwidth = _within(said.bandwidth_bytes_per_second, 0.0, LARGEST_BANDWIDTH)
     return Network(latency, bandwidth, said.stale) if latency is not None and bandwidth else None
+
+
+def _checkpoint(said: status_pb2.Checkpoint) -> Checkpoint | None:
+    step, num_bytes = _count(said.step), _count(said.bytes)
+    age, seconds = (_within(each, 0.0, LONGEST_SECONDS) for each in (said.age_seconds, said.seconds))
+    if step is None or num_bytes is None or age is None or seconds is None:
+        return None
+    return Checkpoint(step, age, num_bytes, seconds)
 
 
 def _count(said: int) -> int | None:

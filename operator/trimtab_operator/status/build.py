@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from trimtab_api.trainingjob.status import NetworkStatus, PlanStatus, State, Status, Workers
+from trimtab_api.trainingjob.status import CheckpointStatus, NetworkStatus, PlanStatus, State, Status, Workers
 from trimtab_api.units import format_bandwidth, format_duration
 
 from trimtab_operator.decisions.decide import Action, Decision
@@ -12,7 +12,7 @@ from trimtab_operator.decisions.observed_state import ObservedState
 from trimtab_operator.decisions.policies.restart import Restart
 from trimtab_operator.decisions.suspension import is_resumed, is_suspended
 from trimtab_operator.kube.text import parse_time, truncate, write_time
-from trimtab_operator.rank0.sanitize import Rank0Status
+from trimtab_operator.rank0.sanitize import Checkpoint, Rank0Status
 from trimtab_operator.status.conditions import best_of_late, condition, conditions_of
 from trimtab_operator.status.message import message_of, restart_time
 
@@ -151,4 +151,19 @@ def _training_fields(before: Status, rank0_status: Rank0Status | None, now: date
             best_bandwidth_bytes_per_second=round(best_of_late(best, bandwidth, since_written)),
             stale=network.stale,
         )
+    if rank0_status.checkpoint is not None:
+        figures["checkpoint"] = _checkpoint(before.checkpoint, rank0_status.checkpoint, now)
     return figures
+
+
+def _checkpoint(before: CheckpointStatus | None, told: Checkpoint, now: datetime) -> CheckpointStatus:
+    """Return the last checkpoint; the time of one that is known stays, though its age is that of an older message."""
+    found = CheckpointStatus(
+        step=told.step,
+        time=write_time(now - timedelta(seconds=told.age)),
+        bytes=told.num_bytes,
+        seconds=float(f"{told.seconds:.3g}"),
+    )
+    if before is not None and before == found.model_copy(update={"time": before.time}):
+        return before
+    return found

@@ -28,6 +28,8 @@ def conditions_of(observed: ObservedState, decision: Decision, after: Status) ->
         drafts.append(_suspended(observed, after))
     if after.network is not None:
         drafts.append(_network_degraded(observed, after.network))
+    if (failing := _checkpoint_failing(observed)) is not None:
+        drafts.append(failing)
     drafts += [_ended("Succeeded", decision, after), _ended("Failed", decision, after)]
     return tuple(condition(observed.status, draft, observed.generation, observed.now) for draft in drafts)
 
@@ -88,6 +90,23 @@ def _network_degraded(observed: ObservedState, network: NetworkStatus) -> _Draft
     degraded = is_degraded(was, network.bandwidth_bytes_per_second, best)
     message = f"the slowest link carries {network.bandwidth}, the best of late is {format_bandwidth(best)}"
     return "NetworkDegraded", degraded, "BandwidthLow" if degraded else "BandwidthGood", message
+
+
+def _checkpoint_failing(observed: ObservedState) -> _Draft | None:
+    """Return condition CheckpointFailing; None while nothing is known of a job that keeps checkpoints.
+
+    What was known stays so until rank 0 says otherwise: a restart writes its first checkpoint later.
+    """
+    if observed.job.spec.checkpoint is None:
+        return "CheckpointFailing", False, "NoCheckpoints", "the job has no spec.checkpoint: a restart begins anew"
+    said, before = observed.rank0_status, observed.status.condition("CheckpointFailing")
+    if said is not None and said.checkpoint_problem:
+        return "CheckpointFailing", True, "NotWritten", said.checkpoint_problem
+    if said is not None and said.checkpoint is not None:
+        return "CheckpointFailing", False, "Written", "the last checkpoint is whole"
+    if before is None:
+        return None
+    return "CheckpointFailing", before.status == "True", before.reason, before.message
 
 
 def condition(before: Status, draft: _Draft, generation: int, now: datetime) -> Condition:

@@ -10,7 +10,9 @@ from trimtab_operator.kube.text import parse_time
 
 #: Most seconds between two writes of a job that does not train yet: what its workers wait for is then the news.
 STARTING_SECONDS = 10.0
-_OF_TRAINING = ("step", "loss", "gain", "last_progress_time", "step_time", "plan", "network")
+_OF_TRAINING = ("step", "loss", "gain", "last_progress_time", "step_time", "plan", "network", "checkpoint")
+#: Conditions that follow from what rank 0 says alone.
+_CONDITIONS = ("NetworkDegraded", "CheckpointFailing")
 #: Seconds by which a written time may be earlier than the write: it is cut to the second.
 _CUT_SECONDS = 1.0
 
@@ -37,16 +39,16 @@ def seconds_to_write(
 
 
 def brings_news(before: Status, after: Status) -> bool:
-    """Return whether training has another plan, or its network has degraded or recovered."""
+    """Return whether training has another plan, its network is worse or better, or checkpoints fail or no longer do."""
     return _news(before) != _news(after)
 
 
 def without_training(before: Status, after: Status) -> Status:
     """Return the new status with the old values of all that rank 0 reports: only the job's life changes."""
     kept = {name: getattr(before, name) for name in _OF_TRAINING}
-    network = before.condition("NetworkDegraded")
-    conditions = tuple(condition for condition in after.conditions if condition.type != "NetworkDegraded")
-    return after.model_copy(update={**kept, "conditions": conditions + ((network,) if network else ())})
+    conditions = [condition for condition in after.conditions if condition.type not in _CONDITIONS]
+    conditions += filter(None, map(before.condition, _CONDITIONS))
+    return after.model_copy(update={**kept, "conditions": tuple(conditions)})
 
 
 def _life(status: Status) -> object:
@@ -54,13 +56,12 @@ def _life(status: Status) -> object:
     conditions = {
         (condition.type, condition.status, condition.reason)
         for condition in status.conditions
-        if condition.type != "NetworkDegraded"
+        if condition.type not in _CONDITIONS
     }
     return status.observed_generation, status.state, status.restarts, conditions
 
 
 def _news(status: Status) -> object:
     """Return the part of a status whose changes are written as soon as rank 0's budget for news allows."""
-    network = status.condition("NetworkDegraded")
     plan = (status.plan.version, status.plan.name) if status.plan else None
-    return plan, (network.status, network.reason) if network else None
+    return plan, [(each.status, each.reason) if each else None for each in map(status.condition, _CONDITIONS)]

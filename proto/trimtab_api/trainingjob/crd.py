@@ -19,6 +19,7 @@ _PRINTER_COLUMNS = (
     ("Latency", "string", ".status.network.latency"),
     ("Bandwidth", "string", ".status.network.bandwidth"),
     ("Step", "integer", ".status.step"),
+    ("Checkpoint", "date", ".status.checkpoint.time"),
     ("Age", "date", ".metadata.creationTimestamp"),
 )
 

@@ -14,7 +14,7 @@ State = Literal["Pending", "Suspended", "Starting", "Running", "Restarting", "Su
 #: States that a job never leaves.
 FINAL_STATES: tuple[State, ...] = ("Succeeded", "Failed")
 
-ConditionType = Literal["Ready", "Started", "Suspended", "NetworkDegraded", "Succeeded", "Failed"]
+ConditionType = Literal["Ready", "Started", "Suspended", "NetworkDegraded", "CheckpointFailing", "Succeeded", "Failed"]
 
 
 class _Part(BaseModel):
@@ -68,6 +68,15 @@ class NetworkStatus(_Part):
     stale: bool = Field(description="True: the figures are too old to trust.")
 
 
+class CheckpointStatus(_Part):
+    """The last whole checkpoint, from which a restart goes on."""
+
+    step: int = Field(description="Optimizer steps that it holds.")
+    time: str = Field(description="When it was whole.", json_schema_extra={"format": "date-time"})
+    bytes: int = Field(description="Its size, the parts of all ranks together.")
+    seconds: float = Field(description="Seconds that writing it took beside training.")
+
+
 class Status(_Part):
     """The operator's report on a job."""
 
@@ -119,6 +128,9 @@ class Status(_Part):
     step_time: str | None = Field(None, description="Median time of recent steps, such as 120ms.")
     plan: PlanStatus | None = Field(None, description="How gradients cross the network now, and why.")
     network: NetworkStatus | None = Field(None, description="The slowest link of the job's network.")
+    checkpoint: CheckpointStatus | None = Field(
+        None, description="The last whole checkpoint, from which a restart goes on."
+    )
     last_update_time: str | None = Field(
         None, description="When this status was last written.", json_schema_extra={"format": "date-time"}
     )

@@ -117,6 +117,21 @@ class LeftOutSteps(Record, frozen=True, gc=False):
     """The ranks, and parameters of each."""
 
 
+class WrittenCheckpoint(Record, frozen=True, gc=False):
+    """A checkpoint of the job whose write has ended, as rank 0 saw it."""
+
+    step: Count
+    """Optimizer steps that it holds."""
+    time: Measure
+    pause_seconds: Measure = 0.0
+    """Training waited so long for its copy."""
+    seconds: Measure = 0.0
+    """The write took so long, beside training."""
+    num_bytes: Count = field(default=0, name="bytes")
+    problem: str = ""
+    """Why it is not whole; empty where it is."""
+
+
 class Evaluation(Record, frozen=True):
     """A report of the user's on the model at one time: accuracy and whatever else."""
 
@@ -132,12 +147,13 @@ class Evaluation(Record, frozen=True):
         return msgspec.convert(data | {"values": values}, cls)
 
 
-Metric: TypeAlias = Step | Evaluation | LeftOutSteps | RoundEnd
+Metric: TypeAlias = Step | Evaluation | LeftOutSteps | RoundEnd | WrittenCheckpoint
 _KINDS: dict[str, type[Metric]] = {
     "step": Step,
     "evaluation": Evaluation,
     "left out": LeftOutSteps,
     "end of round": RoundEnd,
+    "checkpoint": WrittenCheckpoint,
 }
 
 

@@ -23,7 +23,8 @@ from trimtab_api.http_server import HttpServer
 from trimtab.run_files.layout import RunDirectory
 from trimtab.run_files.line_file import Tail
 from trimtab.run_files.schema import DecisionLine, MeasuredLine, Trigger, decision_kind
-from trimtab.run_files.steps import ALONE, Evaluation, RoundEnd, Step, metric_kind
+from trimtab.run_files.steps import ALONE, Evaluation, RoundEnd, Step, WrittenCheckpoint, metric_kind
+from trimtab.status.checkpoints import Checkpoints
 
 #: Metrics that a script reports by names of its own; more are left out, for names may be made up in a loop.
 MOST_EVALUATIONS = 20
@@ -47,6 +48,7 @@ class RunMetrics(Collector):
         never = dict.fromkeys(get_args(Trigger), 0)  # a counter that appears with its first change hides that change
         self._decisions, self._changes = Counter[str](never), Counter[str](never)
         self._evaluations: dict[str, float] = {}
+        self._checkpoints = Checkpoints(directory)
         self._step: Step | None = None
         self._gain: float | None = None
         self._achieved: float | None = None
@@ -78,6 +80,8 @@ class RunMetrics(Collector):
                 self._take_round_end(line)
             elif isinstance(line, Evaluation):
                 self._take_evaluation(line)
+            elif isinstance(line, WrittenCheckpoint):
+                self._checkpoints.add(line)
 
     def _take_evaluation(self, evaluation: Evaluation) -> None:
         for name, value in evaluation.values.items():
@@ -152,8 +156,22 @@ class RunMetrics(Collector):
         for name, value in self._evaluations.items():
             values.add_metric([name], value)
         yield values
+        yield from self._of_checkpoints()
         if step is not None:
             yield from self._of_step(step)
+
+    def _of_checkpoints(self) -> Iterator[Metric]:
+        told, last = self._checkpoints, self._checkpoints.last
+        yield _counter("checkpoints", "Checkpoints of the job that are whole", told.num)
+        yield _counter("failed_checkpoints", "Checkpoints of the job that could not be written", told.num_failed)
+        yield _counter("checkpoint_pause_seconds", "Time that training waited for copies", told.pause_seconds)
+        yield _gauge("checkpoint_failing", "1: the last checkpoint could not be written", float(bool(told.problem)))
+        if last is not None:
+            yield _gauge("checkpoint_step", "Training steps that the last whole checkpoint holds", last.step)
+            text = "When the last checkpoint was whole, in seconds since the Unix epoch"
+            yield _gauge("checkpoint_time_seconds", text, told.last_at)
+            yield _gauge("checkpoint_bytes", "Size of the last whole checkpoint", last.num_bytes)
+            yield _gauge("checkpoint_write_seconds", "Time that its write took beside training", last.seconds)
 
     def _of_step(self, step: Step) -> Iterator[Metric]:
         yield _gauge("step", "The last training step, counted from 0", step.step)

@@ -18,7 +18,16 @@ from trimtab.run_files.json_files import read_file
 from trimtab.run_files.layout import RunDirectory
 from trimtab.run_files.line_file import Tail
 from trimtab.run_files.schema import DecisionLine, NetworkNote, RunResult, decision_kind
-from trimtab.run_files.steps import ALONE, DroppedSteps, LeftOutSteps, Step, metric_kind, straggler_of
+from trimtab.run_files.steps import (
+    ALONE,
+    DroppedSteps,
+    LeftOutSteps,
+    Step,
+    WrittenCheckpoint,
+    metric_kind,
+    straggler_of,
+)
+from trimtab.status.checkpoints import Checkpoints
 
 #: Step time and gain are taken over this many of the last steps under the plan in force.
 NUM_RECENT = 20
@@ -41,6 +50,7 @@ class StatusReader:
         self._decisions = Tail(directory.decisions)
         self._network_problem = ""
         self._dropped = DroppedSteps()
+        self._checkpoints = Checkpoints(directory)
         self._decided: deque[DecisionLine] = deque(maxlen=NUM_DECISIONS)
         self._step: Step | None = None
         self._adopted_at = 0
@@ -55,7 +65,9 @@ class StatusReader:
             elif isinstance(told, NetworkNote):
                 self._network_problem = told.problem
         for line in self._metrics.new_records(metric_kind):
-            if isinstance(line, LeftOutSteps):
+            if isinstance(line, WrittenCheckpoint):
+                self._checkpoints.add(line)
+            elif isinstance(line, LeftOutSteps):
                 self._dropped.add_left_out(line)
             elif isinstance(line, Step) and not line.trial:
                 self._take(line)
@@ -78,6 +90,16 @@ class StatusReader:
         )
         if self._step is not None:
             self._describe(status, self._step)
+        if (last := self._checkpoints.last) is not None:
+            status.checkpoint.CopyFrom(
+                status_pb2.Checkpoint(
+                    step=last.step,
+                    age_seconds=max(0.0, status.taken_at_unix_seconds - self._checkpoints.last_at),
+                    bytes=last.num_bytes,
+                    seconds=last.seconds,
+                )
+            )
+        status.checkpoint_problem = self._checkpoints.problem
         if status.state == status_pb2.STATE_SUCCEEDED:
             status.message = str(self._dropped)
         return status
@@ -160,7 +182,7 @@ def is_final(status: status_pb2.Status) -> bool:
 
 
 def is_news(sent: status_pb2.Status, now: status_pb2.Status) -> bool:
-    """Return whether state or plan changed, or the network's figures became stale or fresh, since ``sent``.
+    """Return whether one of these changed since ``sent``: state, plan, staleness of the network, failing checkpoints.
 
     Everything else, such as the reason why a plan was kept, waits for the watcher's interval.
     """
@@ -168,4 +190,5 @@ def is_news(sent: status_pb2.Status, now: status_pb2.Status) -> bool:
         sent.state != now.state
         or (sent.plan.version, sent.plan.name) != (now.plan.version, now.plan.name)
         or sent.network.stale != now.network.stale
+        or bool(sent.checkpoint_problem) != bool(now.checkpoint_problem)
     )

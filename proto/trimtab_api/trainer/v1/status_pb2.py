@@ -24,25 +24,27 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#trimtab_api/trainer/v1/status.proto\x12\x12trimtab.trainer.v1\"\x12\n\x10GetStatusRequest\".\n\x12WatchStatusRequest\x12\x18\n\x10interval_seconds\x18\x01 \x01(\x01\"\xa6\x02\n\x06Status\x12\x0b\n\x03job\x18\x01 \x01(\t\x12(\n\x05state\x18\x02 \x01(\x0e\x32\x19.trimtab.trainer.v1.State\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x11\n\tnum_ranks\x18\x04 \x01(\r\x12\x0c\n\x04step\x18\x05 \x01(\x04\x12\x11\n\x04loss\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x0cstep_seconds\x18\x07 \x01(\x01\x12\x0c\n\x04gain\x18\x08 \x01(\x01\x12&\n\x04plan\x18\t \x01(\x0b\x32\x18.trimtab.trainer.v1.Plan\x12,\n\x07network\x18\n \x01(\x0b\x32\x1b.trimtab.trainer.v1.Network\x12\x1d\n\x15taken_at_unix_seconds\x18\x0b \x01(\x01\x42\x07\n\x05_loss\"\x9a\x01\n\x04Plan\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05ratio\x18\x03 \x01(\x01\x12\x12\n\ncollective\x18\x04 \x01(\t\x12\x12\n\nsparsifier\x18\x05 \x01(\t\x12\x13\n\x0bnum_buffers\x18\x06 \x01(\r\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x17\n\x0f\x61\x64opted_at_step\x18\x08 \x01(\x04\"\xa5\x01\n\x07Network\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x17\n\x0flatency_seconds\x18\x02 \x01(\x01\x12\"\n\x1a\x62\x61ndwidth_bytes_per_second\x18\x03 \x01(\x01\x12\r\n\x05stale\x18\x04 \x01(\x08\x12\x1d\n\x15\x62\x61ndwidth_age_seconds\x18\x05 \x01(\x01\x12\x1d\n\x15\x62\x61ndwidth_lower_bound\x18\x06 \x01(\x08*l\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATE_STARTING\x10\x01\x12\x11\n\rSTATE_RUNNING\x10\x02\x12\x13\n\x0fSTATE_SUCCEEDED\x10\x03\x12\x10\n\x0cSTATE_FAILED\x10\x04\x32\xb3\x01\n\rTrainerStatus\x12M\n\tGetStatus\x12$.trimtab.trainer.v1.GetStatusRequest\x1a\x1a.trimtab.trainer.v1.Status\x12S\n\x0bWatchStatus\x12&.trimtab.trainer.v1.WatchStatusRequest\x1a\x1a.trimtab.trainer.v1.Status0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#trimtab_api/trainer/v1/status.proto\x12\x12trimtab.trainer.v1\"\x12\n\x10GetStatusRequest\".\n\x12WatchStatusRequest\x12\x18\n\x10interval_seconds\x18\x01 \x01(\x01\"\xf6\x02\n\x06Status\x12\x0b\n\x03job\x18\x01 \x01(\t\x12(\n\x05state\x18\x02 \x01(\x0e\x32\x19.trimtab.trainer.v1.State\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x11\n\tnum_ranks\x18\x04 \x01(\r\x12\x0c\n\x04step\x18\x05 \x01(\x04\x12\x11\n\x04loss\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x0cstep_seconds\x18\x07 \x01(\x01\x12\x0c\n\x04gain\x18\x08 \x01(\x01\x12&\n\x04plan\x18\t \x01(\x0b\x32\x18.trimtab.trainer.v1.Plan\x12,\n\x07network\x18\n \x01(\x0b\x32\x1b.trimtab.trainer.v1.Network\x12\x1d\n\x15taken_at_unix_seconds\x18\x0b \x01(\x01\x12\x32\n\ncheckpoint\x18\x0c \x01(\x0b\x32\x1e.trimtab.trainer.v1.Checkpoint\x12\x1a\n\x12\x63heckpoint_problem\x18\r \x01(\tB\x07\n\x05_loss\"O\n\nCheckpoint\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x13\n\x0b\x61ge_seconds\x18\x02 \x01(\x01\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x0f\n\x07seconds\x18\x04 \x01(\x01\"\x9a\x01\n\x04Plan\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05ratio\x18\x03 \x01(\x01\x12\x12\n\ncollective\x18\x04 \x01(\t\x12\x12\n\nsparsifier\x18\x05 \x01(\t\x12\x13\n\x0bnum_buffers\x18\x06 \x01(\r\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x17\n\x0f\x61\x64opted_at_step\x18\x08 \x01(\x04\"\xa5\x01\n\x07Network\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x17\n\x0flatency_seconds\x18\x02 \x01(\x01\x12\"\n\x1a\x62\x61ndwidth_bytes_per_second\x18\x03 \x01(\x01\x12\r\n\x05stale\x18\x04 \x01(\x08\x12\x1d\n\x15\x62\x61ndwidth_age_seconds\x18\x05 \x01(\x01\x12\x1d\n\x15\x62\x61ndwidth_lower_bound\x18\x06 \x01(\x08*l\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATE_STARTING\x10\x01\x12\x11\n\rSTATE_RUNNING\x10\x02\x12\x13\n\x0fSTATE_SUCCEEDED\x10\x03\x12\x10\n\x0cSTATE_FAILED\x10\x04\x32\xb3\x01\n\rTrainerStatus\x12M\n\tGetStatus\x12$.trimtab.trainer.v1.GetStatusRequest\x1a\x1a.trimtab.trainer.v1.Status\x12S\n\x0bWatchStatus\x12&.trimtab.trainer.v1.WatchStatusRequest\x1a\x1a.trimtab.trainer.v1.Status0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trimtab_api.trainer.v1.status_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STATE']._serialized_start=749
-  _globals['_STATE']._serialized_end=857
+  _globals['_STATE']._serialized_start=910
+  _globals['_STATE']._serialized_end=1018
   _globals['_GETSTATUSREQUEST']._serialized_start=59
   _globals['_GETSTATUSREQUEST']._serialized_end=77
   _globals['_WATCHSTATUSREQUEST']._serialized_start=79
   _globals['_WATCHSTATUSREQUEST']._serialized_end=125
   _globals['_STATUS']._serialized_start=128
-  _globals['_STATUS']._serialized_end=422
-  _globals['_PLAN']._serialized_start=425
-  _globals['_PLAN']._serialized_end=579
-  _globals['_NETWORK']._serialized_start=582
-  _globals['_NETWORK']._serialized_end=747
-  _globals['_TRAINERSTATUS']._serialized_start=860
-  _globals['_TRAINERSTATUS']._serialized_end=1039
+  _globals['_STATUS']._serialized_end=502
+  _globals['_CHECKPOINT']._serialized_start=504
+  _globals['_CHECKPOINT']._serialized_end=583
+  _globals['_PLAN']._serialized_start=586
+  _globals['_PLAN']._serialized_end=740
+  _globals['_NETWORK']._serialized_start=743
+  _globals['_NETWORK']._serialized_end=908
+  _globals['_TRAINERSTATUS']._serialized_start=1021
+  _globals['_TRAINERSTATUS']._serialized_end=1200
 # @@protoc_insertion_point(module_scope)

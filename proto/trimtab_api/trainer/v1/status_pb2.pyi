@@ -30,7 +30,7 @@ class WatchStatusRequest(_message.Message):
     def __init__(self, interval_seconds: _Optional[float] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("job", "state", "message", "num_ranks", "step", "loss", "step_seconds", "gain", "plan", "network", "taken_at_unix_seconds")
+    __slots__ = ("job", "state", "message", "num_ranks", "step", "loss", "step_seconds", "gain", "plan", "network", "taken_at_unix_seconds", "checkpoint", "checkpoint_problem")
     JOB_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,8 @@ class Status(_message.Message):
     PLAN_FIELD_NUMBER: _ClassVar[int]
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     TAKEN_AT_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     job: str
     state: State
     message: str
@@ -53,7 +55,21 @@ class Status(_message.Message):
     plan: Plan
     network: Network
     taken_at_unix_seconds: float
-    def __init__(self, job: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., message: _Optional[str] = ..., num_ranks: _Optional[int] = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., step_seconds: _Optional[float] = ..., gain: _Optional[float] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., network: _Optional[_Union[Network, _Mapping]] = ..., taken_at_unix_seconds: _Optional[float] = ...) -> None: ...
+    checkpoint: Checkpoint
+    checkpoint_problem: str
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., message: _Optional[str] = ..., num_ranks: _Optional[int] = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., step_seconds: _Optional[float] = ..., gain: _Optional[float] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., network: _Optional[_Union[Network, _Mapping]] = ..., taken_at_unix_seconds: _Optional[float] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., checkpoint_problem: _Optional[str] = ...) -> None: ...
+
+class Checkpoint(_message.Message):
+    __slots__ = ("step", "age_seconds", "bytes", "seconds")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    age_seconds: float
+    bytes: int
+    seconds: float
+    def __init__(self, step: _Optional[int] = ..., age_seconds: _Optional[float] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("version", "name", "ratio", "collective", "sparsifier", "num_buffers", "reason", "adopted_at_step")

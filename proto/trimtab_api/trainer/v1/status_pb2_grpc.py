@@ -60,7 +60,8 @@ class TrainerStatusServicer:
 
     def WatchStatus(self, request, context):
         """The status at once, then as it changes, at most once in the asked interval except when the state or the plan
-        changes or the network's figures begin or cease to hold. The stream ends after a final state.
+        changes, the network's figures begin or cease to hold, or checkpoints begin or cease to fail. The stream ends after a
+        final state.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
