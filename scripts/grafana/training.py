@@ -181,8 +181,8 @@ def _checkpoints() -> list[object]:
             },
             right={"size": "bytes"},
             shows="Age of the last whole checkpoint of spec.checkpoint, its size, and how long its write took.",
-            bad="An age of several intervals: the store is too slow, or checkpoints fail (beside). Without data: the job"
-            " has no spec.checkpoint, and a restart begins anew.",
+            bad="An age of several intervals: the store is too slow, or checkpoints fail (beside). Without data the"
+            " job has no spec.checkpoint, and a restart begins anew.",
         ),
         lines(
             "Checkpoints written, and failed",
