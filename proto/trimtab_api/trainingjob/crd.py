@@ -19,9 +19,10 @@ _PRINTER_COLUMNS = (
     ("Latency", "string", ".status.network.latency"),
     ("Bandwidth", "string", ".status.network.bandwidth"),
     ("Step", "integer", ".status.step"),
-    ("Checkpoint", "date", ".status.checkpoint.time"),
     ("Age", "date", ".metadata.creationTimestamp"),
 )
+#: Further columns of `kubectl get trainingjobs -o wide`.
+_WIDE_COLUMNS = (("Checkpoint", "date", ".status.checkpoint.time"),)
 
 #: Keywords that a structural schema may not hold, or need not.
 _DROPPED = ("title", "additionalProperties", "$defs", "const")
@@ -57,7 +58,11 @@ def crd() -> Schema:
                     "storage": True,
                     "subresources": {"status": {}},
                     "additionalPrinterColumns": [
-                        {"name": name, "type": kind, "jsonPath": path} for name, kind, path in _PRINTER_COLUMNS
+                        *({"name": name, "type": kind, "jsonPath": path} for name, kind, path in _PRINTER_COLUMNS),
+                        *(
+                            {"name": name, "type": kind, "jsonPath": path, "priority": 1}
+                            for name, kind, path in _WIDE_COLUMNS
+                        ),
                     ],
                     "schema": {"openAPIV3Schema": _object_schema()},
                 }
