@@ -44,6 +44,11 @@ CONTAINERS = ("spec", "template", "spec", "containers")
 TRAINER = (*CONTAINERS, 1)
 IN_TRAINER = "spec.template.spec.containers[1]"
 
+NO_SECRET = (
+    "may hold a password or a token, which would be printed; write the URL without it, and set what the library reads"
+    " in the trainer's environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3, FSSPEC_SFTP_PASSWORD for sftp"
+)
+
 #: Path of the field in GOOD, the value that it gets instead, what the user is told.
 WRONG = [
     (("apiVersion",), "trimtab.dev/v1", "apiVersion: 'trimtab.dev/v1': must be 'trimtab.dev/v1alpha1'"),
@@ -246,9 +251,13 @@ WRONG = [
     ),
     (
         spec("checkpoint"),
-        {"path": "sftp://me:secret@host/c"},
-        "spec.checkpoint.path: 'sftp://me:secret@host/c': holds a password; take it out, and give it to the trainer by"
-        " env or envFrom of a Secret",
+        {"path": "s3://key:se/cret@bucket/job"},
+        f"spec.checkpoint.path: {NO_SECRET}",
+    ),
+    (
+        spec("checkpoint"),
+        {"path": "https://host/folder?signature=secret"},
+        f"spec.checkpoint.path: {NO_SECRET}",
     ),
     (
         spec("checkpoint"),

@@ -116,7 +116,8 @@ REFUSED_EVERYWHERE = [
         "spec.checkpoint.path",
         "remove one of the two",
     ),
-    (("spec", "checkpoint"), {"path": "sftp://me:secret@host/c"}, "spec.checkpoint.path", "holds a password"),
+    (("spec", "checkpoint"), {"path": "sftp://me:se/cret@host/c"}, "spec.checkpoint.path", "password or a token"),
+    (("spec", "checkpoint"), {"path": "s3://bucket/c?token=secret"}, "spec.checkpoint.path", "password or a token"),
     (("spec", "checkpoint"), {"path": "/c", "keep": 0}, "spec.checkpoint.keep", "greater than or equal to 1"),
     (("spec", "checkpoint"), {"volumeClaim": {}}, "spec.checkpoint.volumeClaim.existing", "write either existing"),
     (
@@ -222,7 +223,7 @@ GOOD_CHANGES = [
     ((*COMMUNICATION, "timeout"), "24h"),
     (("spec", "network", "probeInterval"), "100ms"),
     (("spec", "checkpoint"), {"path": "s3://bucket/job", "interval": "1000 ms"}),
-    (("spec", "checkpoint"), {"path": "sftp://me@host:22/c"}),
+    (("spec", "checkpoint"), {"path": "sftp://me@host:22/job@home"}),
     (("spec", "checkpoint"), {"volumeClaim": {"existing": "my.claim-1"}}),
     (
         ("spec", "checkpoint"),

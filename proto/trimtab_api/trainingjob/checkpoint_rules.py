@@ -6,9 +6,8 @@ import re
 
 from trimtab_api.trainingjob.rule import Rule
 
-#: A URL with a password, which would show in logs.
-_WITH_CREDENTIALS = "^[^/]*://[^/@]*:[^/]*@"
-_TAKE_IT_OUT = "holds a password; take it out, and give it to the trainer by env or envFrom of a Secret"
+#: A URL with a password before its host, or with a query, which may be a signature or a token.
+_UNSAFE_URL = "://([^@]*:[^@]*@|.*[?])"
 #: Valid names of volume claims.
 _CLAIM = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"
 _NAME_A_CLAIM = "name a PersistentVolumeClaim of the job's namespace, such as checkpoints"
@@ -33,9 +32,12 @@ CHECKPOINT_RULES = (
     ),
     Rule(
         "spec.checkpoint.path",
-        f"!self.matches(r'{_WITH_CREDENTIALS}')",
-        _TAKE_IT_OUT,
-        wrong=lambda path: bool(re.search(_WITH_CREDENTIALS, path)),
+        f"!self.matches('{_UNSAFE_URL}')",
+        "may hold a password or a token, which would be printed; write the URL without it, and set what the library"
+        " reads in the trainer's environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3, FSSPEC_SFTP_PASSWORD"
+        " for sftp",
+        wrong=lambda path: bool(re.search(_UNSAFE_URL, path)),
+        hides_value=True,
     ),
     Rule(
         "spec.checkpoint.volumeClaim",

@@ -75,6 +75,8 @@ def obeys(at: str) -> AfterValidator:
     def check(value: Any) -> Any:
         for rule in rules:
             if rule.wrong is not None and (verdict := rule.wrong(value)):
+                if rule.hides_value:
+                    raise invalid_value((), None, rule.said(verdict))
                 raise ValueError(rule.said(verdict))
         return value
 

@@ -26,6 +26,9 @@ class Rule:
     wrong_item: Callable[[Any, Any], Verdict] | None = None
     """The same for each item of the list ``field``, given the value and the item."""
 
+    hides_value: bool = False
+    """True if the value at fault may be a secret, which no message repeats."""
+
     def said(self, verdict: Verdict) -> str:
         """Return what a verdict, which is not empty, says."""
         return self.message if verdict is True else str(verdict)

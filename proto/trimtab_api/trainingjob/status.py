@@ -73,7 +73,7 @@ class CheckpointStatus(_Part):
 
     step: int = Field(description="Optimizer steps that it holds.")
     time: str = Field(description="When it was whole.", json_schema_extra={"format": "date-time"})
-    bytes: int = Field(description="Its size, the parts of all ranks together.")
+    bytes: int = Field(description="Its size: what rank 0 wrote of it, which is all but the other ranks' own parts.")
     seconds: float = Field(description="Seconds that writing it took beside training.")
 
 

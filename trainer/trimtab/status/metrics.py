@@ -170,7 +170,7 @@ class RunMetrics(Collector):
             yield _gauge("checkpoint_step", "Training steps that the last whole checkpoint holds", last.step)
             text = "When the last checkpoint was whole, in seconds since the Unix epoch"
             yield _gauge("checkpoint_time_seconds", text, told.last_at)
-            yield _gauge("checkpoint_bytes", "Size of the last whole checkpoint", last.num_bytes)
+            yield _gauge("checkpoint_bytes", "What rank 0 wrote of the last whole checkpoint", last.num_bytes)
             yield _gauge("checkpoint_write_seconds", "Time that its write took beside training", last.seconds)
 
     def _of_step(self, step: Step) -> Iterator[Metric]:
