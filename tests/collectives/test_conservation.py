@@ -145,7 +145,9 @@ def test_under_star_the_leader_takes_turns_and_its_selection_is_everyones(rank_t
 
 def test_under_var_the_leader_is_the_rank_whose_selection_weighs_most(rank_threads: RankThreads) -> None:
     for seed in range(6):
-        outcomes = rank_threads.run(5, run_case, Case("artopk-var-tree", segments=(0, 300), k=(30,), seed=seed))
+        outcomes = rank_threads.run(
+            5, run_case, Case("artopk-var-tree:by=selection", segments=(0, 300), k=(30,), seed=seed)
+        )
         weights = [outcome.acc.abs().topk(30).values.square().sum() for outcome in outcomes]
         chosen = outcomes[weights.index(max(weights))].acc.abs().topk(30).indices.sort().values
         for outcome in outcomes:

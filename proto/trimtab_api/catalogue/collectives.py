@@ -19,29 +19,41 @@ def _half_of(pairs: Cost) -> Cost:
     return Cost(0, pairs.bytes / 2)
 
 
+_ELECTED_BY = Option(
+    "by",
+    one_of("variance", "gradient", "selection"),
+    "the largest of: variance of gradient plus residual, as the paper says; norm of the gradient, as its code has it;"
+    " norm of what it would send, for which every rank selects",
+    default="variance",
+)
+
+
 def _artopk(election: str, shape: str) -> Collective:
     """Return a row of AR-Topk (Flexible Communication, section 3-A, Algorithm 1; costs 4a and 4b)."""
     cost = costs.artopk_ring if shape == "ring" else costs.artopk_tree
-    who = "ranks take turns" if election == "star" else "the one whose selection weighs most"
+    is_elected = election == "var"
+    who = "the one elected by `by`" if is_elected else "ranks take turns"
 
-    def with_vote(M: float, c: float, N: int) -> Cost:
+    def with_vote(M: float, c: float, N: int, by: str) -> Cost:
         return costs.variance_vote(N) + cost(M, c, N)
 
     return Collective(
         f"artopk-{election}-{shape}",
         f"one rank's selection ({who}), all-reduced by {shape}",
         "trimtab.collectives.ar_topk:ArTopk",
-        {"election": election, "shape": shape},
+        {"shape": shape},
+        options=(_ELECTED_BY,) if is_elected else (),
         family="artopk",
-        cost=cost if election == "star" else with_vote,
+        cost=with_vote if is_elected else cost,
+        rank_count_error=lambda N, **_: None,
         shares_indices=True,
         wires=_SUMMED_IN,
-        overhead_cost=lambda M, c, N: costs.broadcast(M * c, N),
+        overhead_cost=lambda M, c, N, **_: costs.broadcast(M * c, N),
         pattern="ring" if shape == "ring" else "tree",
         prior_half_gain_ratio=0.08,
         staleness_steps=2.5,
         is_default=True,
-        is_representative=election == "star",
+        is_representative=not is_elected,
     )
 
 

@@ -19,6 +19,8 @@ from torch import Tensor
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.sparse_parts import mean_at
+from trimtab.kernels.chunked_tensor import ChunkedTensor
+from trimtab.sparsifiers.base import Selected
 from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather, broadcast
@@ -26,72 +28,89 @@ from trimtab.transport.timer import LapTimer
 from trimtab.wire import index_code
 
 if TYPE_CHECKING:
-    from trimtab.sparsifiers.base import Selected, Selector
+    from trimtab.kernels import FlatGrad
+    from trimtab.sparsifiers.base import Selector
 
 
 @dataclass(frozen=True)
-class Candidates(Prepared):
-    """A rank's own selection, if it may lead."""
+class Candidate(Prepared):
+    """What a rank that may lead has prepared."""
 
     selected: Selected | None
+    """Its selection, if it has selected already."""
     indices: Tensor | None
-    """uint8: the selection's indices, coded; None while several ranks may still lead."""
+    """uint8: the selection's indices, coded, where this rank is sure to lead."""
+    merit: float
+    """The rank with the largest leads; 0 where ranks take turns."""
+    selector: Selector
     timer: LapTimer
 
 
 class ArTopk(Collective):
-    """The leader is the next in turn (STAR), or the one whose selection has the largest norm (VAR).
+    """The leader is the next in turn (STAR), or the one with the largest merit (VAR).
 
-    Under STAR the others do not select at all. Under VAR every rank does, and a gathering of one float each comes on
-    top of the closed form's messages.
+    Only the leader selects, but for VAR by the norm of the selection, for which every rank does. Under VAR a gathering
+    of one float each comes on top of the closed form's messages.
     """
 
-    def __init__(self, group: Group, *, election: str, shape: str) -> None:
+    def __init__(self, group: Group, *, shape: str, by: str | None = None) -> None:
         """Make the scheme.
 
         Args:
             group: The ranks that exchange.
-            election: How the leader is chosen: ``star`` (round robin) or ``var`` (largest norm of the selection).
             shape: Shape of the all-reduce: ``ring`` or ``tree``.
+            by: The merit by which a leader is elected (VAR): ``variance`` of the gradient plus the residual (section
+                3-A), norm of the ``gradient`` (the paper's code), or norm of the ``selection``; None: in turn (STAR).
         """
         super().__init__(group)
         index_code.warm_up()
-        self._elect = election == "var"
-        self._shape = shape
+        self._by, self._shape = by, shape
 
-    def prepare(self, exchange: Exchange, selector: Selector | None) -> Candidates:
-        """Select on ranks that may lead; only accumulate on the others."""
+    def prepare(self, exchange: Exchange, selector: Selector | None) -> Candidate:
+        """Select where this rank leads, or is judged by its selection; only accumulate otherwise."""
         assert selector is not None, "AR-Topk sends a selection"
         timer = LapTimer(exchange.out.device)
-        if self._elect or self._leader_in_turn(exchange) == self.group.rank:
+        selected = coded = None
+        merit = 0.0
+        if self._by == "selection" or (self._by is None and self._leader_in_turn(exchange) == self.group.rank):
             selected = selector.compress(
                 exchange.grad, exchange.residual, exchange.next_residual, exchange.segments, exchange.k, exchange.start
             )
             before = selected.squared_norm_before
         else:
-            selected = None
             before = kernels.accumulate(exchange.grad, exchange.residual, exchange.next_residual)
-        # Of the ranks that may be elected, one will send its indices.
-        coded = None if selected is None or self._elect else index_code.encode(selected.indices)
+        if self._by == "selection":
+            assert selected is not None
+            merit = _squared_norm(selected.values)
+        elif self._by == "gradient":
+            merit = _squared_norm(exchange.grad)
+        elif self._by == "variance":
+            mean = float(exchange.next_residual.mean())
+            merit = max(0.0, before / exchange.next_residual.numel() - mean * mean)
+        elif selected is not None:
+            coded = index_code.encode(selected.indices)
         timer.compressed()
-        return Candidates(before, selected, coded, timer)
+        return Candidate(before, selected, coded, merit, selector, timer)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
         """Broadcast the leader's indices, and all-reduce the values there."""
-        assert isinstance(prepared, Candidates)
+        assert isinstance(prepared, Candidate)
         residual, timer, selected = exchange.next_residual, prepared.timer, prepared.selected
         num_bytes, num_messages = transport.num_bytes, 0
         timer.resume()
         leader = self._leader_in_turn(exchange)
-        if self._elect:
-            assert selected is not None, "every rank selects, to be elected"
-            leader, num_messages = _elected(transport, selected)
-            if leader != transport.rank:
+        if self._by is not None:
+            leader, num_messages = _elected(transport, prepared.merit)
+            timer.communicated()
+            if leader == transport.rank and selected is None:
+                selected = _select_formed(exchange, prepared.selector)
+            elif leader != transport.rank and selected is not None:
                 kernels.put(residual, selected.indices, selected.values)
                 selected = None
         own = prepared.indices
         if selected is not None and own is None:
             own = index_code.encode(selected.indices)
+        timer.compressed()
         coded, length = broadcast(transport, own, leader)
         num_messages += length
         timer.communicated()
@@ -121,12 +140,31 @@ class ArTopk(Collective):
         return exchange.step % self.group.size
 
 
-def _elected(transport: Transport, selected: Selected) -> tuple[int, int]:
-    """Elect the rank whose selection has the largest norm; the lowest rank among equals.
+def _squared_norm(values: FlatGrad) -> float:
+    pieces = values.pieces if isinstance(values, ChunkedTensor) else (values,)
+    return sum(kernels.squared_norm(piece) for piece in pieces)
+
+
+def _select_formed(exchange: Exchange, selector: Selector) -> Selected:
+    """Select in each segment of ``exchange.next_residual``, where gradient plus residual stands already."""
+    acc, found, firsts = exchange.next_residual, [], []
+    for first, end, k in zip(exchange.segments[:-1], exchange.segments[1:], exchange.k, strict=True):
+        if end > first:
+            found.append(selector.take(acc[first:end], min(k, end - first), (exchange.start + first, end - first)))
+            firsts.append(first)
+    return Selected(
+        torch.cat([each.indices + first for each, first in zip(found, firsts, strict=True)]),
+        torch.cat([each.values for each in found]),
+        sum(each.squared_norm_before for each in found),
+        sum(each.squared_norm_after for each in found),
+    )
+
+
+def _elected(transport: Transport, merit: float) -> tuple[int, int]:
+    """Elect the rank with the largest merit; the lowest rank among equals.
 
     Returns:
         The leader, and the messages of the longest chain.
     """
-    norm = torch.linalg.vector_norm(selected.values).view(1)
-    norms, num_messages = all_gather(transport, norm.view(torch.uint8))
-    return int(torch.cat(norms).view(torch.float32).argmax().item()), num_messages
+    merits, num_messages = all_gather(transport, torch.tensor([merit]).view(torch.uint8))
+    return int(torch.cat(merits).view(torch.float32).argmax().item()), num_messages
