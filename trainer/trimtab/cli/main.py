@@ -40,6 +40,7 @@ COMMANDS = (
     Subcommand("top", "top_command", "show the jobs of a cluster, and how far each is"),
     Subcommand("metrics", "metrics_command", "serve the metrics of a run to Prometheus"),
     Subcommand("worker", "worker_command", "train as one worker of a job on a cluster: the entry of its pod"),
+    Subcommand("keeper", "keeper_command", "keep checkpoints of a job in memory: `trimtab run` and clusters start it"),
     Subcommand("bench", "", "measure kernels, collectives or whole steps on this machine"),
 )
 BENCHES = (

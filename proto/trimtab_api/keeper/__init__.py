@@ -1,0 +1,1 @@
+"""What keeps checkpoint files in memory."""
