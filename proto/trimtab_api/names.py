@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from ipaddress import IPv4Network
 
@@ -18,6 +19,8 @@ TLS_DIRECTORY = "/var/run/trimtab/tls"
 TLS_VARIABLE = "TRIMTAB_TLS_DIR"
 #: The attempt that a pod belongs to: the number of restarts of all ranks before it.
 ATTEMPT_VARIABLE = "TRIMTAB_ATTEMPT"
+#: Addresses of the processes that keep checkpoints in memory, one for each worker, with commas between them.
+KEEPERS_VARIABLE = "TRIMTAB_KEEPERS"
 #: The files there, and the keys of the job's Secret: PEM of the authority, and of the certificate that all share.
 AUTHORITY_FILE = "ca.crt"
 CERTIFICATE_FILE = "tls.crt"
@@ -49,9 +52,14 @@ RESERVED_VARIABLES = (
     "TRIMTAB_POD_IP",
     "TRIMTAB_ATTEMPT",
     "TRIMTAB_WORKERS",
+    "TRIMTAB_KEEPERS",
 )
 #: Command of a trainer's container, followed by ``--``, the user's command and its `args`.
 WORKER_COMMAND = ("trimtab", "worker")
+#: Command of a keeper of checkpoints in memory.
+KEEPER_COMMAND = ("trimtab", "keeper")
+#: gRPC of a worker's keeper of checkpoints in memory.
+KEEPER_PORT = 8473
 #: Engines of bandwidth tests: iperf3, the monitor's own threads, or whichever suits the link and the hosts.
 PROBES = ("auto", "iperf3", "native")
 #: Port of a worker's monitor for gRPC (TCP) and echoes (UDP); bandwidth tests use random ports.
@@ -66,6 +74,8 @@ TRAINER_STATUS_PORT = 8471
 TRAINER_METRICS_PORT = 8472
 #: The network device of a pod, unless the trainer's container says otherwise by GLOO_SOCKET_IFNAME.
 POD_INTERFACE = "eth0"
+#: Longest name of a StatefulSet, whose pods have a label of its name and a hash.
+_LONGEST_STATEFUL_SET = 52
 _ATTEMPT_SUFFIX = re.compile(r"-r[0-9]+$")
 
 
@@ -98,3 +108,19 @@ def worker_host(job: str, namespace: str, worker: int | str, batch_job: str) -> 
 def service_host(job: str, namespace: str) -> str:
     """Return the DNS name of the job's headless Service, which has the addresses of this attempt's pods."""
     return f"{job}.{namespace}.svc"
+
+
+def keepers_name(job: str) -> str:
+    """Return the name of the StatefulSet and the Service of a job's keepers; a long one is shortened by a hash."""
+    name = f"{job}-keeper"
+    if len(name) <= _LONGEST_STATEFUL_SET:
+        return name
+    digest = hashlib.sha256(job.encode()).hexdigest()[:8]
+    return f"{job[: _LONGEST_STATEFUL_SET - len(digest) - len('--keeper')]}-{digest}-keeper"
+
+
+def keeper_host(job: str, namespace: str, worker: int | str) -> str:
+    """Return the DNS name of one worker's keeper; ``*`` in place of the worker and its dash names all of them."""
+    name = keepers_name(job)
+    host = worker if worker == "*" else f"{name}-{worker}"
+    return f"{host}.{service_host(name, namespace)}"

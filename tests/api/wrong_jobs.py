@@ -242,7 +242,8 @@ WRONG = [
     (
         spec("checkpoint"),
         {},
-        "spec.checkpoint.path: is missing; name the place of checkpoints by path or by volumeClaim",
+        "spec.checkpoint.path: is missing; name the place of checkpoints by path or by volumeClaim, or write"
+        " inMemory: neighbour",
     ),
     (
         spec("checkpoint"),
@@ -281,6 +282,16 @@ WRONG = [
         {"volumeClaim": {"existing": "My_Claim"}},
         "spec.checkpoint.volumeClaim.existing: 'My_Claim': name a PersistentVolumeClaim of the job's namespace, such as"
         " checkpoints",
+    ),
+    (
+        spec("checkpoint"),
+        {"inMemory": "everywhere"},
+        "spec.checkpoint.inMemory: 'everywhere': must be 'neighbour'",
+    ),
+    (
+        spec("checkpoint"),
+        {"inMemory": "neighbour", "inMemoryInterval": "10ms"},
+        "spec.checkpoint.inMemoryInterval: '10ms': must be at least 1s",
     ),
     (
         spec("checkpoint"),

@@ -1,6 +1,7 @@
 """Keepers as real processes: what they hold survives the death of one, and a file is whole or not there."""
 
 import hashlib
+import json
 
 import grpc
 import pytest
@@ -9,9 +10,13 @@ from kit.keepers import Keepers
 from trimtab.checkpoint.keeper.contents import Contents, FullError, WrongBytesError
 from trimtab.checkpoint.keeper.memory_store import places
 from trimtab.checkpoint.manifest import Manifest, finish, prune, read_manifest, saved
+from trimtab.checkpoint.settings import CheckpointSettings, MemorySettings
 from trimtab.checkpoint.shards import FORMAT, DamagedError, read_part, write_part
 from trimtab.checkpoint.state_tree import take_apart
+from trimtab.launch.joining.configuration import Configuration
+from trimtab_api.errors import UserError
 from trimtab_api.keeper.v1 import keeper_pb2, keeper_pb2_grpc
+from trimtab_api.trainingjob import load_job_file
 
 #: More than two messages.
 LARGE = bytes(range(256)) * 10_000
@@ -131,6 +136,21 @@ def test_calls_without_a_deadline_and_torn_files_are_refused():
         assert put(head, {"data": b"data!"}, timeout=30) == "folder/file has more than the 4 bytes that were announced"
         assert put({**head, "name": "a/b/c"}, timeout=30) == "'a/b/c' is no name; write FOLDER/FILE or FILE"
         assert stub.List(keeper_pb2.ListRequest(folder="folder"), timeout=30).names == []
+
+
+def test_where_nothing_keeps_copies_a_job_that_asks_for_them_is_refused(tmp_path):
+    spec = {"workers": 2, "checkpoint": {"path": "/c", "inMemory": "neighbour"}}
+    spec["template"] = {"spec": {"containers": [{"name": "trainer", "command": ["python", "x.py"]}]}}
+    head = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "job"}}
+    (tmp_path / "job.json").write_text(json.dumps({**head, "spec": spec}))
+    with pytest.raises(UserError) as refused:  # as under torchrun, srun and no launcher
+        Configuration(job=tmp_path / "job.json").load()
+    assert str(refused.value) == (
+        "spec.checkpoint.inMemory: 'neighbour': is kept by processes that only `trimtab run` and the operator start;"
+        " leave it out here, and name a place by spec.checkpoint.path"
+    )
+    job = load_job_file(tmp_path / "job.json")
+    assert CheckpointSettings.of(job, ("unix:/a", "unix:/b"), 1).memory == MemorySettings(("unix:/a", "unix:/b"), 1)
 
 
 def test_room_is_given_back_by_whatever_ends():

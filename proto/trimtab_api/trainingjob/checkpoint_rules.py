@@ -18,10 +18,10 @@ _WRITE_A_QUANTITY = "write a size as Kubernetes does, such as 10Gi"
 CHECKPOINT_RULES = (
     Rule(
         "spec.checkpoint",
-        "has(self.path) || has(self.volumeClaim)",
-        "is missing; name the place of checkpoints by path or by volumeClaim",
+        "has(self.path) || has(self.volumeClaim) || has(self.inMemory)",
+        "is missing; name the place of checkpoints by path or by volumeClaim, or write inMemory: neighbour",
         ".path",
-        lambda self: self.path is None and self.volume_claim is None,
+        lambda self: self.path is self.volume_claim is self.in_memory is None,
     ),
     Rule(
         "spec.checkpoint",

@@ -236,11 +236,14 @@ RULES = (
         lambda self: unreachable(self.metric, self.value),
     ),
     *CHECKPOINT_RULES,
-    Rule(
-        "spec.checkpoint.interval",
-        f"!self.matches(r'{DURATION_PATTERN}') || {_SECONDS} >= 1.0",
-        "must be at least 1s",
-        wrong=lambda seconds: seconds < 1.0,
+    *(
+        Rule(
+            f"spec.checkpoint.{field}",
+            f"!self.matches(r'{DURATION_PATTERN}') || {_SECONDS} >= 1.0",
+            "must be at least 1s",
+            wrong=lambda seconds: seconds < 1.0,
+        )
+        for field in ("interval", "inMemoryInterval")
     ),
     Rule(
         "spec.network.probeInterval",
@@ -276,6 +279,13 @@ RULES = (
         "self.workers == oldSelf.workers || has(self.checkpoint)",
         "cannot change while the job exists, which has no spec.checkpoint and would begin anew; delete the job and"
         " create it anew",
+        ".workers",
+    ),
+    Rule(
+        "spec",
+        "self.workers >= oldSelf.workers || !has(self.checkpoint) || has(self.checkpoint.path)"
+        " || has(self.checkpoint.volumeClaim)",
+        "cannot become fewer where checkpoints are in the workers' memory alone; delete the job and create it anew",
         ".workers",
     ),
 )

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from trimtab_api.catalogue import parse_plan_text, rank_count_error
 from trimtab_api.names import MOST_WORKERS
 from trimtab_api.trainingjob.communication import Communication
-from trimtab_api.trainingjob.fields import ApiModel, Ruled, invalid_value, obeys
+from trimtab_api.trainingjob.fields import ApiModel, Ruled, enum, invalid_value, obeys
 from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER, check_template
 from trimtab_api.trainingjob.quantities import Duration, Size, as_written
 from trimtab_api.trainingjob.rules import LONGEST_NAME, NAME_PATTERN
@@ -117,6 +117,22 @@ class Checkpoint(Ruled):
     keep: int = Field(2, ge=1, le=100, description="Whole checkpoints that stay; older ones are removed.")
     on_termination: bool = Field(
         True, description="Whether SIGTERM, as of a spot node that is taken back, writes one more checkpoint first."
+    )
+    in_memory: Annotated[Literal["neighbour"], enum(("neighbour",))] | None = Field(
+        None,
+        description="`neighbour`: each rank's state is also kept in the memory of its worker's host and of another one,"
+        " so that a restart after the loss of one host needs no storage. Beside a place, or in place of one.",
+    )
+    in_memory_interval: Annotated[Duration, obeys("spec.checkpoint.inMemoryInterval")] = Field(
+        as_written("1min"), description="Time between two checkpoints in memory."
+    )
+    in_memory_steps: int | None = Field(
+        None, ge=1, description="Training steps between two in memory; if it is set, `inMemoryInterval` is not read."
+    )
+    in_memory_bytes: Size = Field(
+        as_written("2GB"),
+        description="Most memory that checkpoints take on a worker's host: four times what a worker's ranks hold, and"
+        " on the first two workers four times the model and its optimizer.",
     )
 
 

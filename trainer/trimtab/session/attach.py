@@ -202,7 +202,7 @@ def _begin_by_our_launcher(
     request: AttachRequest[SessionT], environment: LaunchEnvironment
 ) -> tuple[SessionT, JobConnection | None]:
     if environment.num_ranks == 1:
-        checkpoints = CheckpointSettings.of(load_job_file(environment.job))
+        checkpoints = CheckpointSettings.of(load_job_file(environment.job), environment.keepers, environment.worker)
         return request.alone(Recorder(environment.run_directory), environment.seed, checkpoints), None
     request.check_several_ranks(environment.local_rank)
     if hook := os.environ.get(DDP_HOOK_VARIABLE):
@@ -280,7 +280,7 @@ def _session_of(request: AttachRequest[SessionT], joined: JobConnection) -> Sess
         recorder=recorder,
         options=replace(request.options, seed=seed),
         control_client=control_client,
-        checkpoints=CheckpointSettings.of(joined.job),
+        checkpoints=CheckpointSettings.of(joined.job, joined.keepers, joined.worker),
     )
     session.when_closed.callback(joined.leave)
     return session

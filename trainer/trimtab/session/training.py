@@ -14,7 +14,6 @@ from trimtab_api.errors import UserError
 
 from trimtab.checkpoint.settings import CheckpointSettings
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
-from trimtab.checkpoint.store import open_store
 from trimtab.control.client import ControlClient
 from trimtab.data.loops import Loops
 from trimtab.data.sharded_loader import Loaders
@@ -35,6 +34,7 @@ from trimtab.session.checkpoints.exchange_checkpoint import ExchangeCheckpoint
 from trimtab.session.checkpoints.job_checkpoints import Checkpointing
 from trimtab.session.checkpoints.job_state import JobState
 from trimtab.session.checkpoints.resume import ResumeState
+from trimtab.session.checkpoints.tiers import open_tiers
 from trimtab.session.options import SessionOptions
 from trimtab.session.rank_ops import RankOps
 from trimtab.session.single_process import FollowUpAlone, NoExchangeCheckpoint, NoTrials
@@ -182,7 +182,8 @@ class Training:
     def _checkpointing(self, settings: CheckpointSettings) -> Checkpointing:
         engine = self.engine if isinstance(self.engine, StepEngine) else None
         state = JobState(self.model, self._optimizers, self._options, self.loops, self.steps, engine, self._control)
-        return Checkpointing(settings, open_store(settings.where), state, self._group, self.ranks, self._recorder)
+        tiers = open_tiers(settings, lambda text: self.ranks.warn(text, on_each=True))
+        return Checkpointing(settings, tiers, state, self._group, self.ranks, self._recorder)
 
     def checkpoint(self, *, wait: bool) -> None:
         """Write a checkpoint now; see `Session.checkpoint`."""

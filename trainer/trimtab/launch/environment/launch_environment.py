@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trimtab_api.errors import UserError
+from trimtab_api.names import KEEPERS_VARIABLE
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class LaunchEnvironment:
     seed: int
     secret: str = field(repr=False)
     """The secret by which ranks on one machine know each other; empty in a pod, where they have certificates."""
+    keepers: tuple[str, ...] = ()
+    """Address of each worker's keeper of checkpoints in memory; none where the job asks for none."""
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> LaunchEnvironment | None:
@@ -58,7 +61,13 @@ class LaunchEnvironment:
             monitor=_text(environ, "TRIMTAB_MONITOR"),
             seed=_number(environ, "TRIMTAB_SEED"),
             secret=_text(environ, "TRIMTAB_SECRET"),
+            keepers=tuple(filter(None, environ.get(KEEPERS_VARIABLE, "").split(","))),
         )
+
+    @property
+    def worker(self) -> int:
+        """Number of the worker that this process belongs to."""
+        return self.rank // max(1, self.num_local_ranks)
 
     def variables(self) -> dict[str, str]:
         """Return the variables that `read` reads."""
@@ -68,7 +77,7 @@ class LaunchEnvironment:
             "TRIMTAB_WORLD_SIZE": str(self.num_ranks),
             "LOCAL_RANK": str(self.local_rank),
             "LOCAL_WORLD_SIZE": str(self.num_local_ranks),
-            "NODE_RANK": str(self.rank // max(1, self.num_local_ranks)),  # for scripts; a session does not read it
+            "NODE_RANK": str(self.worker),  # for scripts; a session does not read it
             "MASTER_ADDR": self.master_address,
             "MASTER_PORT": str(self.master_port),
             "GLOO_SOCKET_IFNAME": self.interface,
@@ -77,6 +86,7 @@ class LaunchEnvironment:
             "TRIMTAB_MONITOR": self.monitor,
             "TRIMTAB_SEED": str(self.seed),
             "TRIMTAB_SECRET": self.secret,
+            KEEPERS_VARIABLE: ",".join(self.keepers),
         }
 
 

@@ -16,6 +16,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob, load_training_job
 from trimtab_api.trainingjob.load import read_training_job
 
+from trimtab.checkpoint.settings import CheckpointSettings
 from trimtab.plan.names import parse_plan, with_plan
 
 #: Most characters of a name that `TrainingJob` allows; the first is a letter.
@@ -53,6 +54,7 @@ class Configuration:
     def load(self) -> TrainingJob:
         """Load the job, under the plan. Raise `UserError`."""
         job = _default_job() if self.job is None else load_training_job(self.job)
+        CheckpointSettings.of(job)  # which refuses what needs a launcher of ours
         if self.plan is None:
             return job
         return with_plan(job, parse_plan(self.plan, "plan"))

@@ -25,5 +25,9 @@ class JobConnection:
     """Slowness of each link between the ranks (`ModelFacts.link_slowness`)."""
     certificates: Certificates | None = None
     """Certificates for calls of the monitor; None: those of the environment, if any."""
+    keepers: tuple[str, ...] = ()
+    """Address of each worker's keeper of checkpoints in memory."""
+    worker: int = 0
+    """Number of this process's worker."""
     leave: Callable[[], None] = lambda: None
     """Ends what was started for the job on this host; called when the session is closed."""

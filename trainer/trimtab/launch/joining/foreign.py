@@ -166,7 +166,7 @@ class _Host:
             self._ending.callback(script.close)
         leave = only_in_this_process(self._ending.close)
         atexit.register(leave)  # most scripts close no session
-        return JobConnection(self._group, self._job, recorder, monitor, link_slowness, certificates, leave)
+        return JobConnection(self._group, self._job, recorder, monitor, link_slowness, certificates, leave=leave)
 
     def _keep_run(self) -> ScriptEnding | None:
         """Take the run's directory on rank 0; all hear whether it could."""

@@ -32,7 +32,10 @@ def join(environment: LaunchEnvironment, *, on_gpu: bool) -> JobConnection:
         group.close()
         raise
     has_network = environment.num_local_ranks < environment.num_ranks
-    return JobConnection(group, job, recorder, environment.monitor if has_network else None, slowness)
+    monitor = environment.monitor if has_network else None
+    return JobConnection(
+        group, job, recorder, monitor, slowness, keepers=environment.keepers, worker=environment.worker
+    )
 
 
 def _meet(environment: LaunchEnvironment, timeout: float, recorder: Recorder, secret: bytes, *, on_gpu: bool) -> Group:
