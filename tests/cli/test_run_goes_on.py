@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 import yaml
@@ -31,7 +32,7 @@ def run(trimtab, tmp_path):
         spec = {
             "workers": 2,
             "communication": {"policy": "Static", "plan": "0.1/all-gather"},
-            "checkpoint": {"interval": "1h", **(checkpoint or {"path": str(folder / "checkpoints")})},
+            "checkpoint": checkpoint or {"path": str(folder / "checkpoints")},
             "template": {"spec": {"containers": [trainer]}},
         }
         job = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": spec}
@@ -53,6 +54,18 @@ def test_a_killed_rank_costs_no_step_that_was_kept(run, tmp_path):
     assert all(map(torch.equal, whole, killed))
     kept = list((tmp_path / "killed/run/checkpoints").glob("step-*/manifest.json"))
     assert kept, "a volume claim is a folder of the run directory, on one machine"
+
+
+def test_a_rank_that_is_killed_with_its_keeper_goes_on_from_the_memory_of_the_other_host(run, tmp_path):
+    whole, _, _ = run("whole", signal.SIGKILL)
+    killed, result, _ = run("killed", signal.SIGKILL, inMemory="neighbour", inMemorySteps=4)
+    assert result["restarts"] == 1
+    assert all(map(torch.equal, whole, killed))
+    assert "in the memory of the workers' hosts" in (tmp_path / "killed/run/logs/rank-0.log").read_text()
+    assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == ["job.yaml", "mark", "run", "weights"]
+    socket = (tmp_path / "killed/run/attempts/0/logs/keeper-0.log").read_text().split("unix:")[1].strip()
+    assert not [process for process in psutil.process_iter() if socket in " ".join(process.cmdline())]
+    assert not Path(socket).parent.exists()
 
 
 @pytest.mark.full

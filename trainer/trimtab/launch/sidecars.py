@@ -87,7 +87,7 @@ class Sidecars:
         self._start(monitor_name(worker), ["sh", "-c", _RESTARTING, "sh", *argv])
 
     def _start(self, name: str, argv: Sequence[str]) -> None:
-        with _end_of(self._directory.log(name)) as log:
+        with open_end(self._directory.log(name)) as log:
             self._children.start(name, argv, self._environment, log.fileno())
 
 
@@ -113,7 +113,7 @@ def monitor_command(
     return [*argv, "--metrics-port", str(metrics_port)]
 
 
-def _end_of(log: Path) -> IO[bytes]:
+def open_end(log: Path) -> IO[bytes]:
     """Open the log for appending; nothing is kept where that cannot be done."""
     with best_effort(log.parent):
         log.parent.mkdir(parents=True, exist_ok=True)

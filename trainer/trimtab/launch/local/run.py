@@ -16,6 +16,7 @@ from trimtab_api.input_files import read_bytes
 
 from trimtab.launch.environment import job_secret
 from trimtab.launch.local.hosts import Hosts, make_hosts
+from trimtab.launch.local.keepers import LocalKeepers
 from trimtab.launch.local.restart_policy import RestartPolicy
 from trimtab.launch.processes.children import Exit, is_monitor, monitor_name, rank_name
 from trimtab.launch.processes.interrupts import Interrupted
@@ -74,11 +75,13 @@ def run(
         UserError: The job cannot start, or another run goes on in the directory.
         Interrupted: A signal came, in `interruptible`; the result is written first.
     """
-    with request.directory.held():
-        return _run(request, poll, on_restart)
+    with request.directory.held(), LocalKeepers(request.job, request.directory) as keepers:
+        return _run(request, poll, on_restart, keepers)
 
 
-def _run(request: RunRequest, poll: Callable[[], Ending | None], on_restart: Callable[[str], None]) -> RunResult:
+def _run(
+    request: RunRequest, poll: Callable[[], Ending | None], on_restart: Callable[[str], None], keepers: LocalKeepers
+) -> RunResult:
     directory = request.directory
     lifecycle = RunLifecycle(directory, request.plan, emulated=request.network is not None)
     lifecycle.prepare(request.job)
@@ -92,6 +95,7 @@ def _run(request: RunRequest, poll: Callable[[], Ending | None], on_restart: Cal
 
     try:
         while True:
+            keepers.start_missing()
             with (
                 make_hosts(request.network, request.job.spec.workers, directory.phases) as hosts,
                 LogFiles(directory) as logs,
@@ -102,7 +106,7 @@ def _run(request: RunRequest, poll: Callable[[], Ending | None], on_restart: Cal
             ):
                 lifecycle.starting("the script has started and is not yet at trimtab.attach")
                 _start_monitors(request, hosts, supervisor)
-                _start_trainers(request, hosts, supervisor)
+                _start_trainers(request, hosts, supervisor, keepers.addresses)
                 monitor = f"{hosts.workers[0].address}:{hosts.workers[0].monitor_port}"
                 sidecars.start_status(monitor, command=partial(hosts.command, 0))
                 if request.metrics_port is not None:  # outside of the emulated network, where Prometheus is
@@ -156,7 +160,7 @@ def _start_monitors(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -
         supervisor.start(monitor_name(worker), Process(hosts.command(worker, argv), os.environ))
 
 
-def _start_trainers(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -> None:
+def _start_trainers(request: RunRequest, hosts: Hosts, supervisor: Supervisor, keepers: Sequence[str]) -> None:
     spec, directory = request.job.spec, request.directory
     num_threads = max(1, usable_cpus() // spec.num_ranks)  # every worker's processes share this machine
     inherited = {**os.environ, "OMP_NUM_THREADS": str(num_threads)}
@@ -173,6 +177,7 @@ def _start_trainers(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -
                 run_directory=directory.path.resolve(),
                 monitor=f"{host.address}:{host.monitor_port}",
                 secret=secret,
+                keepers=keepers,
             )
             process = trainer_process(request.job, launch, worker, host.address, inherited)
             argv = hosts.command(worker, process.argv)

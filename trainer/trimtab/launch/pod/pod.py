@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from trimtab_api.errors import UserError
-from trimtab_api.names import POD_INTERFACE, WORKERS_VARIABLE
+from trimtab_api.names import KEEPERS_VARIABLE, POD_INTERFACE, WORKERS_VARIABLE
 from trimtab_api.trainingjob import TrainingJob, load_job_file
 
 _REMEDY = "is not set; this command is the entry of a pod that the operator makes. On one machine, use `trimtab run`"
@@ -37,6 +37,8 @@ class Pod:
     run_directory: Path
     num_workers: int | None = None
     """Workers of this attempt; None: as many as the job's file says, which is as it was when the job was created."""
+    keepers: tuple[str, ...] = ()
+    """Address of each worker's keeper of checkpoints in memory."""
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> Self:
@@ -50,6 +52,7 @@ class Pod:
             job_file=Path(_text(environ, "TRIMTAB_JOB")),
             run_directory=Path(_text(environ, "TRIMTAB_RUN_DIR")),
             num_workers=_number(environ, WORKERS_VARIABLE) if WORKERS_VARIABLE in environ else None,
+            keepers=tuple(filter(None, environ.get(KEEPERS_VARIABLE, "").split(","))),
         )
 
     def load_job(self) -> TrainingJob:

@@ -195,6 +195,7 @@ class Worker:
                 run_directory=self._pod.run_directory,
                 monitor=MONITOR_ADDRESS,
                 secret="",
+                keepers=self._pod.keepers,
             )
             environment = trainer_environment(launch, {**threads, **self._environ, **cache})
             if shutil.which(argv[0], path=environment["PATH"]) is None:

@@ -48,6 +48,7 @@ def rank_environment(
     run_directory: Path,
     monitor: str,
     secret: str,
+    keepers: Sequence[str] = (),
 ) -> LaunchEnvironment:
     """Return what the ``local_rank``-th rank of a worker is told.
 
@@ -61,6 +62,7 @@ def rank_environment(
         run_directory: Where rank 0 writes its records.
         monitor: ``HOST:PORT`` of the worker's monitor.
         secret: What ranks on one machine know each other by; empty in a pod.
+        keepers: Address of each worker's keeper of checkpoints in memory, if there are any.
     """
     spec = job.spec
     return LaunchEnvironment(
@@ -76,6 +78,7 @@ def rank_environment(
         monitor=monitor,
         seed=spec.seed,
         secret=secret,
+        keepers=tuple(keepers),
     )
 
 
