@@ -14,6 +14,7 @@ RULES = [
     {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "get"]},
     {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["create", "get"]},
+    {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["create", "get", "patch", "delete"]},
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["create", "get", "patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "list"]},
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},

@@ -180,7 +180,9 @@ class Workbench:
 
     def pods(self, name: str, attempt: int | None = None) -> list[Object]:
         """Its pods, by worker."""
-        selector = f"trimtab.dev/job-name={name}" + (f",trimtab.dev/attempt={attempt}" if attempt is not None else "")
+        selector = f"trimtab.dev/job-name={name},!trimtab.dev/component" + (
+            f",trimtab.dev/attempt={attempt}" if attempt is not None else ""
+        )
         pods = self.api.list(PODS, self.namespace, labelSelector=selector)["items"]
         return sorted(pods, key=lambda pod: int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]))
 

@@ -432,7 +432,7 @@ def test_the_certificates_of_a_job_let_its_processes_talk_and_nobody_else(tmp_pa
         server.stop(None)
 
 
-def test_the_certificates_name_every_worker_of_the_job():
+def test_the_certificates_name_every_worker_and_keeper_of_the_job():
     from cryptography import x509
 
     certificate = x509.load_pem_x509_certificate(issue_certificates("digits", "team", NOW).certificate)
@@ -440,6 +440,8 @@ def test_the_certificates_name_every_worker_of_the_job():
     assert names.get_values_for_type(x509.DNSName) == [
         "*.digits.team.svc",
         "*.digits.team.svc.cluster.local",
+        "*.digits-keeper.team.svc",
+        "*.digits-keeper.team.svc.cluster.local",
         "localhost",
     ]
     assert certificate.public_key().curve.name == "secp256r1"

@@ -58,6 +58,9 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [create, get]  # spec.checkpoint.volumeClaim
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [create, get, patch, delete]  # spec.checkpoint.inMemory; delete: when the job has ended
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [create, get, patch]

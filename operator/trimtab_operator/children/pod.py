@@ -12,6 +12,7 @@ from trimtab_api.names import (
     CERTIFICATE_FILE,
     CHECKPOINT_DIRECTORY,
     JOB_FILE,
+    KEEPERS_VARIABLE,
     KEY_FILE,
     MASTER_PORT,
     MONITOR_METRICS_PORT,
@@ -33,6 +34,7 @@ from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER
 from trimtab_api.units import format_duration
 
 from trimtab_operator.children.claim import claim_name
+from trimtab_operator.children.keepers import has_keepers, keeper_addresses
 from trimtab_operator.children.owned import inherited, shared_name
 from trimtab_operator.children.quality_of_service import guaranteed, is_guaranteed
 from trimtab_operator.children.secret import JOB_KEY
@@ -131,6 +133,7 @@ def _complete_trainer(trainer: Object, job: TrainingJob, namespace: str, attempt
         WORKERS_VARIABLE: str(job.spec.workers),
         "MASTER_ADDR": _host(job, namespace, attempt, 0),
         "MASTER_PORT": str(MASTER_PORT),
+        **({KEEPERS_VARIABLE: keeper_addresses(job, namespace)} if has_keepers(job) else {}),
     }
     trainer["env"] = [*(trainer.get("env") or ()), *_values(variables), _field("TRIMTAB_POD_IP", "status.podIP")]
     mounts = trainer.get("volumeMounts") or []

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from trimtab_api.names import AUTHORITY_FILE, CERTIFICATE_FILE, JOB_FILE, KEY_FILE
+from trimtab_api.names import AUTHORITY_FILE, CERTIFICATE_FILE, JOB_FILE, KEY_FILE, keeper_host
 from trimtab_api.rpc import certificate_authority
 from trimtab_api.rpc.certificates import Certificates
 from trimtab_api.trainingjob import TrainingJob
@@ -66,9 +66,10 @@ def _files(found: Object) -> dict[str, bytes] | None:
 
 
 def issue_certificates(job: str, namespace: str, now: datetime) -> Certificates:
-    """Issue the certificates that the job's pods and the operator share; each worker has its Service's name."""
-    domain = f"*.{job}.{namespace}.svc"
-    return certificate_authority.issue(f"{namespace}/{job}", (domain, f"{domain}.cluster.local"), now)
+    """Issue the certificates that the job's pods and the operator share; workers and keepers have names of Services."""
+    domains = f"*.{job}.{namespace}.svc", keeper_host(job, namespace, "*")
+    hosts = [host for domain in domains for host in (domain, f"{domain}.cluster.local")]
+    return certificate_authority.issue(f"{namespace}/{job}", hosts, now)
 
 
 def job_file(job: TrainingJob, namespace: str) -> str:

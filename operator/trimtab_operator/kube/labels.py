@@ -14,6 +14,8 @@ OPERATOR = f"{_GROUP}/operator"
 JOB_NAME = f"{_GROUP}/job-name"
 #: Label of a Job and its pods: how many restarts there had been when they were made.
 ATTEMPT = f"{_GROUP}/attempt"
+#: Label of the pods beside a job's workers: what they are.
+COMPONENT = f"{_GROUP}/component"
 #: Kubernetes' label for who made an object, and our name there.
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "trimtab-operator"

@@ -34,13 +34,14 @@ PODS = Resource("v1", "Pod", "pods")
 SERVICES = Resource("v1", "Service", "services")
 SECRETS = Resource("v1", "Secret", "secrets")
 CLAIMS = Resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+STATEFUL_SETS = Resource("apps/v1", "StatefulSet", "statefulsets")
 SERVICE_ACCOUNTS = Resource("v1", "ServiceAccount", "serviceaccounts")
 NETWORK_POLICIES = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 EVENTS = Resource("v1", "Event", "events")
 NODES = Resource("v1", "Node", "nodes")
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 
-_BY_KIND = {each.kind: each for each in (JOBS, PODS, SERVICES, SECRETS, CLAIMS, NETWORK_POLICIES)}
+_BY_KIND = {each.kind: each for each in (JOBS, PODS, SERVICES, SECRETS, CLAIMS, STATEFUL_SETS, NETWORK_POLICIES)}
 
 
 def controller_uid(found: Object) -> str:

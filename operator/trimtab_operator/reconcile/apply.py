@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trimtab_operator.children.claim import claim, claim_name, claim_problem
+from trimtab_operator.children.keepers import keepers
 from trimtab_operator.children.network import network_policy, service
 from trimtab_operator.children.owned import name_conflict, tampered
 from trimtab_operator.children.secret import is_intact, secret
@@ -25,6 +26,7 @@ def sync_children(api: Api, observed: ObservedState, settings: Settings) -> str 
         service(job, namespace, uid, observed.status.restarts),
         network_policy(job, namespace, uid, settings),
         secret(job, namespace, uid, observed.now),
+        *keepers(job, namespace, uid),
     ):
         blocking_reason = _sync(api, manifest, uid, is_new=observed.status.observed_generation == 0)
         if blocking_reason:

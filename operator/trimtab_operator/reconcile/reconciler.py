@@ -23,6 +23,7 @@ from trimtab_operator.kube.events import EventRecorder
 from trimtab_operator.kube.labels import OPERATOR, SUSPENDED
 from trimtab_operator.kube.resources import JOBS, SERVICE_ACCOUNTS, TRAINING_JOBS, Object
 from trimtab_operator.reconcile.apply import sync_children
+from trimtab_operator.reconcile.keepers import EndedKeepers
 from trimtab_operator.reconcile.observe import Cache, Observer, Rank0Statuses
 from trimtab_operator.reconcile.whole_job import WholeJobs
 from trimtab_operator.settings import Settings
@@ -73,6 +74,7 @@ class Reconciler:
         self._clock = clock
         self._last_synced: dict[str, tuple[datetime, int]] = {}
         """When the children of each job were last seen to, and for which generation of the job."""
+        self._ended_keepers = EndedKeepers(api)
         self._status_writer = StatusWriter(api, self._recorder, clock)
         is_outdated = self._status_writer.is_older_than_written
         self._observer = Observer(api, cache, rank0, self._pod_creation_errors, clock, is_outdated)
@@ -126,10 +128,12 @@ class Reconciler:
         self._recorder.forget(f"{namespace}/{name}")
         self._pod_creation_errors.forget(f"{namespace}/{name}")
         self._last_synced.pop(f"{namespace}/{name}", None)
+        self._ended_keepers.forget(f"{namespace}/{name}")
         self._status_writer.forget(f"{namespace}/{name}")
 
     def _act(self, observed: ObservedState, decision: Decision) -> Decision:
         """Carry a decision out; return the decision with its result."""
+        self._ended_keepers.remove(observed)
         match decision.action:
             case Action.NOTHING if decision.terminal_state or decision.restart or not self._needs_repair(observed):
                 return decision  # what has come to pass is written down before anything else
