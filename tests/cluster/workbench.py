@@ -19,6 +19,7 @@ from kubernetes.client import ApiClient, Configuration
 from programs import Program, wait_until
 from trimtab_operator.kube.api import Api, RefusedError
 from trimtab_operator.kube.resources import (
+    CLAIMS,
     EVENTS,
     JOBS,
     NETWORK_POLICIES,
@@ -33,7 +34,7 @@ from trimtab_operator.main import LOST_LEADERSHIP
 
 OPERATOR = (Path(sys.executable).parent / "trimtab-operator",)
 CRD = Path(__file__).parents[2] / "charts/trimtab/crd/trainingjobs.trimtab.dev.yaml"
-CHILDREN = (JOBS, PODS, SERVICES, SECRETS, NETWORK_POLICIES)
+CHILDREN = (JOBS, PODS, SERVICES, SECRETS, CLAIMS, NETWORK_POLICIES)
 NAMESPACES = Resource("v1", "Namespace", "namespaces")
 
 
