@@ -45,7 +45,7 @@ def run(trimtab, tmp_path):
     return run
 
 
-def test_a_killed_rank_costs_no_step_that_was_kept(run, tmp_path):
+def test_a_killed_rank_costs_no_step_that_was_kept_in_a_folder_or_in_memory(run, tmp_path):
     whole, result, _ = run("whole", signal.SIGKILL)
     assert result["restarts"] == 0
     killed, result, output = run("killed", signal.SIGKILL, steps=4, volumeClaim={"size": "1Gi"})
@@ -55,15 +55,12 @@ def test_a_killed_rank_costs_no_step_that_was_kept(run, tmp_path):
     kept = list((tmp_path / "killed/run/checkpoints").glob("step-*/manifest.json"))
     assert kept, "a volume claim is a folder of the run directory, on one machine"
 
-
-def test_a_rank_that_is_killed_with_its_keeper_goes_on_from_the_memory_of_the_other_host(run, tmp_path):
-    whole, _, _ = run("whole", signal.SIGKILL)
-    killed, result, _ = run("killed", signal.SIGKILL, inMemory="neighbour", inMemorySteps=4)
+    lost, result, _ = run("lost", signal.SIGKILL, inMemory="neighbour", inMemorySteps=4)  # with its worker's keeper
     assert result["restarts"] == 1
-    assert all(map(torch.equal, whole, killed))
-    assert "in the memory of the workers' hosts" in (tmp_path / "killed/run/logs/rank-0.log").read_text()
-    assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == ["job.yaml", "mark", "run", "weights"]
-    socket = (tmp_path / "killed/run/attempts/0/logs/keeper-0.log").read_text().split("unix:")[1].strip()
+    assert all(map(torch.equal, whole, lost))
+    assert "in the memory of the workers' hosts" in (tmp_path / "lost/run/logs/rank-0.log").read_text()
+    assert sorted(path.name for path in (tmp_path / "lost").iterdir()) == ["job.yaml", "mark", "run", "weights"]
+    socket = (tmp_path / "lost/run/attempts/0/logs/keeper-0.log").read_text().split("unix:")[1].strip()
     assert not [process for process in psutil.process_iter() if socket in " ".join(process.cmdline())]
     assert not Path(socket).parent.exists()
 
