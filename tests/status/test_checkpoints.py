@@ -23,10 +23,10 @@ class Told:
         self.run.directory.started.touch()
         os.utime(self.run.directory.started, (began := time.time() - seconds_ago, began))
 
-    def written(self, step, at=0.0, problem=""):
+    def written(self, step, at=0.0, problem="", in_memory=False):
         line = {"event": "checkpoint", "step": step, "time": at, "pause_seconds": 0.25, "seconds": 2.5}
         with self.run.directory.metrics.open("a") as file:
-            file.write(json.dumps(line | {"bytes": 1000, "problem": problem}) + "\n")
+            file.write(json.dumps(line | {"bytes": 1000, "problem": problem, "in_memory": in_memory}) + "\n")
 
     def metric(self, name):
         return self.registry.get_sample_value(f"trimtab_trainer_{name}")
@@ -78,3 +78,15 @@ def test_one_that_fails_is_told_until_the_next_is_whole_and_both_changes_are_new
     assert is_news(good, bad)
     assert is_news(bad, mended)
     assert not is_news(good, mended)
+
+
+def test_a_copy_in_memory_does_not_hide_that_the_store_fails(told):
+    told.written(4, problem=FULL)
+    told.written(5, in_memory=True)
+    status = told.reader.read()
+    assert status.checkpoint_problem == f"the checkpoint of step 4 could not be written: {FULL}"
+    assert status.checkpoint.step == 5, "a restart goes on from it"
+    told.written(6, problem="only one keeper answers", in_memory=True)
+    told.written(8)
+    problem = "the checkpoint of step 6 could not be written to memory: only one keeper answers"
+    assert told.reader.read().checkpoint_problem == problem

@@ -130,6 +130,8 @@ class WrittenCheckpoint(Record, frozen=True, gc=False):
     num_bytes: Count = field(default=0, name="bytes")
     problem: str = ""
     """Why it is not whole; empty where it is."""
+    in_memory: bool = False
+    """True if it is in the memory of the workers' hosts alone."""
 
 
 class Evaluation(Record, frozen=True):

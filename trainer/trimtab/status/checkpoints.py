@@ -20,17 +20,25 @@ class Checkpoints:
         """The last whole one."""
         self.last_at = 0.0
         """When it was whole: seconds since the Unix epoch."""
-        self.problem = ""
-        """Why the last one could not be written; empty where it was."""
+        self._problems: dict[bool, str] = {}
+        """Why the last one could not be written, by whether it was for memory."""
+
+    @property
+    def problem(self) -> str:
+        """Why the last one, of the store or of memory, could not be written; empty where each was."""
+        return "; ".join(self._problems[in_memory] for in_memory in sorted(self._problems))
 
     def add(self, written: WrittenCheckpoint) -> None:
         """Count a checkpoint whose write has ended."""
         self.pause_seconds += written.pause_seconds
         if written.problem:
             self.num_failed += 1
-            self.problem = f"the checkpoint of step {written.step} could not be written: {written.problem}"
+            where = " to memory" if written.in_memory else ""
+            problem = f"the checkpoint of step {written.step} could not be written{where}: {written.problem}"
+            self._problems[written.in_memory] = problem
             return
-        self.num, self.problem, self.last = self.num + 1, "", written
+        self._problems.pop(written.in_memory, None)
+        self.num, self.last = self.num + 1, written
         self.last_at = min(time.time(), self._began_at() + written.time)
 
     def _began_at(self) -> float:

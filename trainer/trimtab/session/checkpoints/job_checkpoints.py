@@ -76,8 +76,9 @@ class Checkpointing:
         self._is_ending = self._is_closed = False
         self._agreed: Agreed | None = None
         """The checkpoint that is to be written."""
-        self._under_way: tuple[int, float] | None = None
-        """Step of the checkpoint that is being written, and the seconds for which training waited for its copy."""
+        self._under_way: tuple[int, float, bool] | None = None
+        """Step of the checkpoint that is being written, the seconds for which training waited for its copy, and whether
+        memory alone gets it."""
         self._before_termination: Any = None
         if settings.on_termination and threading.current_thread() is threading.main_thread():
             self._before_termination = signal.signal(signal.SIGTERM, self._terminate) or signal.SIG_DFL
@@ -168,7 +169,7 @@ class Checkpointing:
             raise UserError(f"cannot be kept in a checkpoint: {error}", field="extra_state") from None
         manifest = Manifest(FORMAT, step, self._ranks.num_ranks, self._settings.job, self._model, (), 0.0, 0)
         writing = Writing(folder, manifest, self._ranks.rank, own, shared)
-        self._under_way = step, self._now() - began
+        self._under_way = step, self._now() - began, all(tier.is_memory for tier in tiers)
         self._writer.begin(lambda pause, pace: writing.write(tiers, pause, pace))
         if wait:
             self._writer.wait(_END_SECONDS)
@@ -178,7 +179,7 @@ class Checkpointing:
         """Record the checkpoint whose write has ended, if any, and say why it was not written, where it was not."""
         if self._under_way is None or self._writer.is_busy:
             return
-        (step, pause), self._under_way = self._under_way, None
+        (step, pause, is_in_memory), self._under_way = self._under_way, None
         if self._writer.problem:
             self._ranks.warn(f"checkpoint of step {step}: {self._writer.problem}; training goes on", on_each=True)
         self._recorder.metric(
@@ -189,6 +190,7 @@ class Checkpointing:
                 "seconds": round(self._writer.seconds, 6),
                 "bytes": self._writer.num_bytes,
                 "problem": self._writer.problem or "",
+                "in_memory": is_in_memory,
             }
         )
 
