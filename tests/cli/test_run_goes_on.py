@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SCRIPT = Path(__file__).parent / "stopping_training.py"
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from trimtab.checkpoint.manifest import MANIFEST, saved
 from trimtab.checkpoint.settings import CheckpointSettings, MemorySettings
 from trimtab.checkpoint.store import LocalStore
-from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan, dense_plan
 from trimtab.run_files.recorder import Recorder
 from trimtab.session.checkpoints.tiers import Tier, open_tiers
 from trimtab.session.session import Session
@@ -134,6 +134,36 @@ def test_what_was_never_finished_in_memory_is_removed_before_training(rank_pool:
     began_at = [each[0] for each in rank_pool.run_in_process_group(3, resumed, None, keepers.addresses)]
     assert began_at == [0, 0, 0]
     assert store.names() == []
+
+
+def test_what_a_failed_write_has_left_in_memory_gives_way_to_the_next(tmp_path: Path) -> None:
+    model = nn.Linear(100, 100)
+    with Keepers(1, size="150kB") as keepers:
+        store = keepers.store()
+        settings = CheckpointSettings(None, "job", memory=MemorySettings(keepers.addresses, 0, steps=2))
+        with contextlib.redirect_stderr(said := io.StringIO()):
+            session = Session(
+                model,
+                torch.optim.SGD(model.parameters(), lr=0.01),
+                group=None,
+                plan=dense_plan(),
+                recorder=Recorder(None),
+                checkpoints=settings,
+            )
+            store.write("step-000000000001-00000000/rank-1-0.safetensors", bytes(110_000))  # of a rank that was late
+            batches = iter(session.batches(DataLoader(TensorDataset(torch.ones(20_000, 100)))))
+
+            def is_whole_after_a_step() -> bool:
+                (inputs,) = next(batches)
+                model(inputs).sum().backward()
+                session.step()
+                return bool(saved(store))
+
+            wait_until(is_whole_after_a_step)
+            session.close()
+        assert "checkpoint of step 2: worker 0's keeper holds" in said.getvalue()
+        assert [each.step for each in saved(store)] > [2]
+        assert len(store.names()) == 1
 
 
 def test_a_tier_is_due_by_its_own_steps_or_seconds() -> None:

@@ -107,8 +107,11 @@ class Checkpointing:
             return self._wish_to_end
         if not self._ranks.is_main or self._writer.is_busy:
             return _NOTHING
-        now = self._now()
-        return max((number for number, tier in enumerate(self._tiers, 1) if tier.is_due(now, step)), default=_NOTHING)
+        due = (number for number, tier in enumerate(self._tiers, 1) if self._is_due(tier, step))
+        return max(due, default=_NOTHING)
+
+    def _is_due(self, tier: Tier, step: int) -> bool:
+        return not tier.has_leftovers and tier.is_due(self._now(), step)
 
     @property
     def _wish_to_end(self) -> int:
@@ -131,11 +134,21 @@ class Checkpointing:
     def write_agreed(self) -> None:
         """Write the checkpoint that all ranks have agreed on, if any; then end, where SIGTERM has asked for that."""
         self._record()
+        self._remove_leftovers()
         if self._agreed is not None:
             agreed, self._agreed = self._agreed, None
             self._write(agreed.folder, agreed.tiers, wait=agreed.is_last)
             if self._is_ending:
                 self._end()
+
+    def _remove_leftovers(self) -> None:
+        """Begin to remove what a failed write has left, when the next is due: by then no rank writes any more."""
+        if not self._ranks.is_main or self._writer.is_busy or self._agreed is not None:
+            return
+        now, step = self._now(), self._state.steps.num
+        full = next((tier for tier in self._tiers if tier.has_leftovers and tier.is_due(now, step)), None)
+        if full is not None:
+            self._writer.begin(lambda wait, pace: full.remove_leftovers())
 
     def save(self, *, wait: bool) -> None:
         """Write a checkpoint of now, to the most durable place; every rank calls it together, between two steps.

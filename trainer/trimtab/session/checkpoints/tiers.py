@@ -9,6 +9,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.checkpoint.keeper.client import KeeperClient
 from trimtab.checkpoint.keeper.memory_store import MemoryStore
+from trimtab.checkpoint.manifest import saved
 from trimtab.checkpoint.settings import CheckpointSettings, MemorySettings
 from trimtab.checkpoint.store import Store, open_store
 
@@ -31,10 +32,12 @@ class Tier:
     """True if it is bounded and goes with the job: nothing stays there that nobody can go on from."""
     last_at: float = 0.0
     last_step: int = 0
+    has_leftovers: bool = False
+    """True if a write has failed and left parts that take the room of the next."""
     close: Callable[[], None] = lambda: None
 
     def is_due(self, now: float, step: int) -> bool:
-        """Return whether a checkpoint is to be written after ``step`` steps."""
+        """Return whether it is time for a checkpoint after ``step`` steps."""
         if self.steps is not None:
             return step - self.last_step >= self.steps
         return now - self.last_at >= self.seconds
@@ -42,6 +45,14 @@ class Tier:
     def begin(self, now: float, step: int) -> None:
         """Count from here: a checkpoint is being written, or training goes on from one."""
         self.last_at, self.last_step = now, step
+
+    def remove_leftovers(self) -> None:
+        """Remove all but whole checkpoints. Nobody writes meanwhile. Raises `OSError`."""
+        self.has_leftovers = False
+        kept = [each.folder for each in saved(self.store)[: self.keep]]
+        for folder in self.store.names():
+            if folder not in kept:
+                self.store.remove(folder)
 
     def mistake(self, problem: str) -> UserError:
         """Return the error for what a user must mend; ``problem`` says what is wrong."""

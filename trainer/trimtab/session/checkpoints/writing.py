@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -55,9 +54,7 @@ class Writing:
             written["shared.json"] = write_part(store, folder, "shared", self.shared, pace)
             finish(store, folder, self.manifest, written, wait)
         except Exception:
-            if tier.is_memory and self.shared is not None:  # what is there takes the room of the next
-                with contextlib.suppress(OSError):
-                    store.remove(folder)
+            tier.has_leftovers = tier.is_memory
             raise
         try:
             prune(store, tier.keep)
