@@ -6,6 +6,7 @@ import json
 import grpc
 import pytest
 import torch
+from kit.certificates import Authority
 from kit.keepers import Keepers
 from trimtab.checkpoint.keeper.contents import Contents, FullError, WrongBytesError
 from trimtab.checkpoint.keeper.memory_store import places
@@ -109,6 +110,32 @@ def test_copies_go_to_two_hosts_if_there_are_two():
         keepers.store(0).write("folder/file", b"data")
         keepers.kill(0, 1)
         assert keepers.store(0).read("folder/file") == b"data"
+
+
+def test_a_keeper_that_hangs_is_passed_over():
+    with Keepers(3) as keepers:
+        keepers.freeze(1)
+        warnings: list[str] = []
+        store = keepers.store(0, warnings)
+        store.write("folder/file", b"data")
+        assert warnings == []
+        keepers.kill(0)
+        assert keepers.store(0).read("folder/file") == b"data"  # which is the third's copy
+
+
+def test_only_processes_of_the_job_are_let_in(tmp_path, monkeypatch):
+    job = Authority.new().issue(tmp_path / "job")
+    another = Authority.new().issue(tmp_path / "another")
+    with Keepers(1, certificates=job) as keepers:
+        monkeypatch.setenv("TRIMTAB_TLS_DIR", str(job))
+        keepers.store().write("folder/file", LARGE)
+        assert keepers.store().read("folder/file") == LARGE
+        monkeypatch.setenv("TRIMTAB_TLS_DIR", str(another))
+        with pytest.raises(OSError, match="no keeper answers"):
+            keepers.store().write("folder/file", b"theirs")
+        monkeypatch.delenv("TRIMTAB_TLS_DIR")
+        with pytest.raises(OSError, match="no keeper that answers has it"):
+            keepers.store().read("folder/file")
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,26 @@ from pathlib import Path
 from types import TracebackType
 
 import grpc
+from kit.ports import free_port
 from trimtab.checkpoint.keeper.client import KeeperClient
 from trimtab.checkpoint.keeper.memory_store import MemoryStore
+from trimtab_api.names import TLS_VARIABLE
+from trimtab_api.rpc.certificates import Certificates
+from trimtab_api.rpc.channels import open_channel
 
 
 class Keepers:
-    """One process each, behind Unix sockets."""
+    """One process each, behind Unix sockets; with a folder of certificates, at ports of this machine."""
 
-    def __init__(self, num: int, size: str = "100MB", hosts: Sequence[str] = ()) -> None:
+    def __init__(
+        self, num: int, size: str = "100MB", hosts: Sequence[str] = (), certificates: Path | None = None
+    ) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="keepers-"))  # a test's own path may be too long for a socket
         self._size, self._hosts = size, [*hosts, *[""] * (num - len(hosts))]
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        self.addresses = tuple(f"unix:{self._folder}/{worker}" for worker in range(num))
+        self._certificates = certificates
+        sockets = tuple(f"unix:{self._folder}/{worker}" for worker in range(num))
+        self.addresses = sockets if certificates is None else tuple(f"localhost:{free_port()}" for _ in range(num))
 
     def __enter__(self) -> Keepers:
         for worker in range(len(self.addresses)):
@@ -52,6 +60,10 @@ class Keepers:
             os.kill(process.pid, signal.SIGKILL)
             process.wait(timeout=30)
 
+    def freeze(self, worker: int) -> None:
+        """Stop a keeper by SIGSTOP: it takes connections and answers none."""
+        os.kill(self._processes[worker].pid, signal.SIGSTOP)
+
     def store(self, worker: int = 0, warnings: list[str] | None = None) -> MemoryStore:
         """The store as a process of this worker has it."""
         warn = (lambda text: None) if warnings is None else warnings.append
@@ -59,10 +71,12 @@ class Keepers:
 
     def wait_for(self, worker: int) -> None:
         """Wait until a keeper takes connections."""
-        with grpc.insecure_channel(self.addresses[worker]) as channel:
+        certificates = None if self._certificates is None else Certificates.read(self._certificates)
+        with open_channel(self.addresses[worker], certificates) as channel:
             grpc.channel_ready_future(channel).result(timeout=60)
 
     def _begin(self, worker: int) -> None:
         argv = [sys.executable, "-m", "trimtab", "keeper", "--listen", self.addresses[worker], "--bytes", self._size]
         argv += ["--host", self._hosts[worker]] if self._hosts[worker] else []
-        self._processes[worker] = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+        variables = {} if self._certificates is None else {TLS_VARIABLE: str(self._certificates)}
+        self._processes[worker] = subprocess.Popen(argv, env={**os.environ, **variables}, stdout=subprocess.DEVNULL)

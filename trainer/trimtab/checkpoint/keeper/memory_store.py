@@ -67,12 +67,12 @@ class MemoryStore(Store):
             OSError: Of those that answer none has it whole.
         """
         problem = ""
-        for keeper in self._keepers:
-            if self._is_away(keeper):
-                continue
+        folder, _, file = name.rpartition("/")
+        holders = [keeper for keeper, listing in self._listings(folder) if file in listing.names]
+        for keeper in holders:
             try:
                 return keeper.get(name)
-            except FileNotFoundError:
+            except FileNotFoundError:  # removed since
                 continue
             except AwayError:
                 self._mark_away(keeper)
