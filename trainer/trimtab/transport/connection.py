@@ -37,6 +37,8 @@ class Connection:
     outbox: deque[memoryview] = field(default_factory=deque)
     waits_for: int | None = None
     """The rank that the peer says it waits for."""
+    has_announced: bool = False
+    """True if this rank has announced that it waits for the peer, whose next message ends that."""
     wakes_at: int = 1
     """Bytes that must have come for the socket to count as readable."""
 

@@ -141,7 +141,7 @@ class SocketTransport(Transport):
                 f"is at {StepTag.of_code(step_tag)} where this rank is at {self.step_tag}: the ranks disagree, as where"
                 " one leaves out a batch of a trial, or a step: let all decide by what is alike on all, as by the mean",
             )
-        connection.waits_for = None
+        connection.waits_for, connection.has_announced = None, False
         return int(length)
 
     def _read(self, connection: Connection, view: memoryview) -> None:
@@ -169,8 +169,8 @@ class SocketTransport(Transport):
             if seconds <= 0 and announced:
                 raise self._stalled(connection, reading)
             if seconds <= 0:
-                self._announce_waiting(connection.peer)
-                announced = True
+                self._announce_waiting(_at_fault(connection))
+                announced = connection.has_announced = True
                 continue
             poll = select.poll()
             writing = {c.socket.fileno(): c for c in self._connections.values() if c.outbox}
@@ -200,19 +200,29 @@ class SocketTransport(Transport):
                 connection.write()
 
     def _heard_waiting(self, connection: Connection, peer: int) -> None:
-        """Note that the other end waits for ``peer``, and tell the ranks that may wait for this one, once."""
+        """Note that the other end waits for ``peer``, and tell the ranks that wait for this one, once.
+
+        They are told at once only if this rank has waited for long itself. Else the wait may be over: the message that
+        ended it can follow, and ranks that were told now would blame ``peer`` when they next wait in vain.
+        """
         if peer not in (connection.waits_for, self.rank):
             connection.waits_for = peer
-            self._announce_waiting(peer)
+            if connection.has_announced:
+                self._announce_waiting(peer)
 
     def _stalled(self, connection: Connection, reading: bool) -> CommunicationError:
-        at_fault = connection.peer if connection.waits_for is None else connection.waits_for
+        at_fault = _at_fault(connection)
         verb = "sent" if reading else "took"
         reporter = None if at_fault == connection.peer else connection.peer
         address = self._connections[at_fault].address
         return CommunicationError(
             at_fault, f"{verb} nothing for {self.deadline:g} s ({address}): stalled or cut off", reported_by=reporter
         )
+
+
+def _at_fault(connection: Connection) -> int:
+    """Return the rank that is to blame for a wait on ``connection``, as far as is known."""
+    return connection.peer if connection.waits_for is None else connection.waits_for
 
 
 @cache
