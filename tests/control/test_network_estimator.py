@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 from math import exp
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.examples import examples
@@ -133,6 +135,13 @@ def test_a_drift_leaves_it_once_it_has_lasted():
 
 def test_stale_and_impossible_views_are_ignored():
     estimator = watch(view(1), view(2, latency=9e-3, stale=True), view(3, latency=0.0), view(4, bandwidth=0.0))
+    assert estimator.network.latency == 1e-3
+    assert estimator.suspect is None
+
+
+@pytest.mark.parametrize("told", [{"latency": 1e6}, {"latency": math.nan}, {"bandwidth": 1e-3}, {"bandwidth": 1e20}])
+def test_figures_that_no_network_has_are_ignored(told):
+    estimator = watch(view(1), *(view(number, **told) for number in range(2, 9)))
     assert estimator.network.latency == 1e-3
     assert estimator.suspect is None
 

@@ -23,6 +23,9 @@ _PERSISTENCE_SECONDS = 1.0
 _SMALL_PERSISTENCE_SECONDS = 10.0
 #: An exchange tells two networks apart when it fits one better by this factor.
 _TELLING = log(1.15)
+#: No network is slower than these [seconds one way, bytes per second], or faster than that: a monitor that tells so is
+#: broken, and models of the network by such figures would be as well.
+_SLOWEST, _MOST_BANDWIDTH = (60.0, 100.0), 1e14
 #: Spread (in log) of a noisy monitor beyond which its readings are no excuse any more.
 _MOST_NOISE = 0.5
 
@@ -70,6 +73,11 @@ def speaks_for(measured: float, expected: float, suspected: float) -> bool | Non
     if abs(expected_misses - suspected_misses) < _TELLING:
         return None
     return suspected_misses < expected_misses
+
+
+def _is_believable(view: NetworkView) -> bool:
+    most_latency, least_bandwidth = _SLOWEST
+    return 0 < view.latency <= most_latency and least_bandwidth <= view.bandwidth <= _MOST_BANDWIDTH
 
 
 @dataclass
@@ -137,7 +145,7 @@ class NetworkEstimator:
 
     def observe(self, view: NetworkView, now: float) -> NetworkChange | None:
         """Take a view, and return the change if it makes one. The first view makes none."""
-        if view.stale or not view.is_measured:
+        if view.stale or not _is_believable(view):
             return None
         seen = Network(view.revision, view.latency, view.bandwidth)
         present = self.network
