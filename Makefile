@@ -152,6 +152,11 @@ test-all: lint cluster-programs dist-test ## The same and the full sizes: pods o
 faults: control-plane ## Hold the tests against small faults in the product: make faults [FAULTS="netmon session/average-of-sums"]
 	@$(BIN)/python tests/faults/run.py $(FAULTS)
 
+.PHONY: soak
+soak: setup ## Train through random faults on the emulated network: make soak MINUTES=n SEED=s [PLAN=0.05/all-gather] (as root)
+	@scripts/debian-packages iptables
+	$(BIN)/python tests/soak $(or $(MINUTES),10) $(or $(SEED),0) $(PLAN)
+
 .PHONY: clean
 clean: ## Remove what the commands above made, runs/ apart
 	rm -rf .venv dist $(TOOLS) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -38,6 +38,7 @@ _EVERYWHERE = {
     "ss": "iproute2",
     "tc": "iproute2",
     "true": "coreutils",
+    "umount": "mount",
     "unshare": "util-linux",
 }
 #: What a kind of test needs beside it. That of an image, buildah, is installed by `scripts/images`, where no docker is.
@@ -50,6 +51,7 @@ _OF_KIND = {
         "iptables-save": "iptables",
         "runc": "runc",
     },
+    "namespaces": {"iptables": "iptables"},
     "browser": {"chromium": "chromium"},
     "images": {"buildah": "buildah"},
     "mpi": {"mpirun": "openmpi-bin"},
