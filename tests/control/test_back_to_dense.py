@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 from driving import FACTS, FAST, SLOW, cluster, decisions, report, sparse_controller, train
-from simulator import GIGABIT, dense
+from simulator import GIGABIT, SINGLE, dense
 from trimtab.control.factory import make_controller
 from trimtab.control.types import ControllerSettings, SwitchPlan
-from trimtab.evaluation.judge.simulated_run import SimulatedRun
+from trimtab.evaluation.judge.simulated_run import SimulatedRun, static
+from trimtab.plan.plan import Plan
 from trimtab_api.catalogue import COLLECTIVES
 from trimtab_api.netmon.view import NetworkView
 
@@ -33,6 +34,22 @@ def test_a_residual_out_of_hand_brings_dense_back():
             break
     assert action.plan.is_dense
     assert "residual" in action.decision.reason
+
+
+@pytest.mark.parametrize(("growth", "is_told"), [(1.3, True), (1.0, False)])
+def test_a_static_plan_with_a_residual_out_of_hand_is_kept_and_the_user_is_told_once(growth, is_told):
+    settings = static(Plan.parse("0.01/all-gather", SINGLE))
+    controller = make_controller(settings, FACTS)
+    told = []
+    for step in range(60):
+        controller.observe_step(report(step, controller.plan, residual_norm=growth**step), 1.0 + step)
+        told += [warning] if (warning := controller.take_warning()) else []
+    assert len(told) == is_told
+    assert controller.plan == settings.static_plan
+    for sentence in told:
+        assert "the residual grew" in sentence
+        assert "0.01/all-gather" in sentence
+        assert "lower the learning rate" in sentence
 
 
 def test_a_plan_measured_slower_than_dense_is_left():

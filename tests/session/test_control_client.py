@@ -41,6 +41,7 @@ class FakeController(AdaptiveController):
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.asked: list[str] = []
+        self.warning: str | None = None
 
     def preload(self) -> None:
         self.asked.append("preload")
@@ -52,6 +53,9 @@ class FakeController(AdaptiveController):
         if not report.finite:
             raise ZeroDivisionError("a mistake in the controller")
         self.log.measured(Measured(1, report.step, now, None, 0.2, 10))
+
+    def take_warning(self) -> str | None:
+        return self.warning
 
     def next_action(self, now: float, steps_left_in_epoch: int) -> KeepGoing:
         assert self.may_answer.wait(60)
@@ -137,6 +141,16 @@ def test_what_a_step_beside_a_decision_measured_is_written_down_without_waiting_
     made.controller.may_answer.set()
     wait_for_answer(made)
     assert [(line["record"], line["step"]) for line in made.lines] == [("measured", 7)]
+
+
+def test_a_warning_of_the_controller_reaches_the_user(make_client: Any) -> None:
+    made = make_client()
+    wait_for_answer(made)
+    assert made.client.poll() is None
+    made.controller.warning = "the plan went wrong"
+    made.client.step(report(0), 10)
+    wait_for_answer(made)
+    assert made.warnings == ["the plan went wrong"]
 
 
 def test_within_a_round_the_controller_is_asked_once_for_each_time_that_the_monitor_has_spoken(

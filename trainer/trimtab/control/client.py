@@ -70,7 +70,8 @@ class ControlClient:
             log: Takes the lines of ``decisions.jsonl``.
             now: The run's clock, in seconds.
             certificates: To call the monitor by.
-            warn: Takes a sentence for the user: that the network is not measured, and that it is again.
+            warn: Takes a sentence for the user: that the network is not measured, that it is again, or that the plan
+                went wrong. Called on the control thread too.
         """
         self._controller, self._monitor, self._certificates = controller, monitor, certificates
         self._log = log
@@ -242,6 +243,8 @@ class ControlClient:
     @_giving_way()
     def _observe_and_ask(self, report: StepReport, now: float, steps_left: int) -> None:
         self._controller.observe_step(report, now)
+        if (warning := self._controller.take_warning()) is not None:
+            self._warn(warning)
         self._ask(steps_left)
 
     @_giving_way()

@@ -161,6 +161,10 @@ class Controller(ABC):
     def _plan_begins(self) -> SincePlanChange:
         return SincePlanChange(GainWatch(self._settings.gain_change, self._settings.gain_window))
 
+    def take_warning(self) -> str | None:
+        """Return a sentence for the user, once: about a plan that went wrong, and that the policy cannot leave."""
+        return None
+
     # Checkpoints ------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:

@@ -146,11 +146,32 @@ class StaticController(Controller):
         """See `Controller`."""
         super().__init__(settings, facts, seed)
         self._policy = StaticPolicy(self._learner, self.plan)
+        self._warning: str | None = None
+        self._has_warned = False
+        """True if it was said that the residual grows without bound."""
 
     def _learn(self, report: StepReport, now: float) -> None:
+        self._watch_residual(report)
         if self._learner.steps.add(report, now):
             self._policy.observe_step(report, self._network_estimator.network)
             self._review(now)
+
+    def _watch_residual(self, report: StepReport) -> None:
+        if self._has_warned or not report.finite or report.gain is None or report.plan.is_dense:
+            return
+        self._since_plan.residual.observe(report.residual_norm, report.gain)
+        if growth := self._since_plan.residual.growth():
+            self._has_warned = True
+            self._warning = (
+                f"{growth} under the plan {report.plan.name}, which the job's Static policy keeps; lower the learning"
+                " rate, send more by a larger ratio, or let spec.communication.policy be Adaptive, which leaves"
+                " such a plan for dense"
+            )
+
+    def take_warning(self) -> str | None:
+        """See `Controller.take_warning`."""
+        warning, self._warning = self._warning, None
+        return warning
 
     def _plan_underperforms(self, *, has_more_parts: bool) -> None:
         if has_more_parts:
