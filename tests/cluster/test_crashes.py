@@ -147,7 +147,9 @@ def account_of(bench: Workbench, name: str) -> str:
 #: Jobs that are made before each disturbance.
 JOBS_BETWEEN = 20
 #: What befalls the operator and its API server, one after the other.
-DISTURBANCES = ("kill", "restart", "kill", "expire", "steal", "kill", "restart and kill", "steal", "expire", "kill")
+DISTURBANCES = ("kill", "restart", "kill", "expire", "steal", "slow", "restart and kill", "steal", "expire", "kill")
+#: Seconds for which etcd answers nothing: less than a lease lasts.
+SLOW_SECONDS = 5.0
 
 
 def disturb(what: str, bench: Workbench, control_plane: ControlPlane, program: Program) -> None:
@@ -158,6 +160,11 @@ def disturb(what: str, bench: Workbench, control_plane: ControlPlane, program: P
             if what == "expire":  # what the watches have seen is older than anything that is still known
                 control_plane.compact()
             control_plane.start_apiserver()
+        case "slow":
+            etcd = control_plane.programs["etcd"].process
+            etcd.send_signal(signal.SIGSTOP)
+            time.sleep(SLOW_SECONDS)  # it is this long that everybody waits for an answer
+            etcd.send_signal(signal.SIGCONT)
         case "steal":
             wait_until(lambda: leader(bench), "there is a lease to steal")
             thief = {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 3600}}
@@ -169,8 +176,12 @@ def disturb(what: str, bench: Workbench, control_plane: ControlPlane, program: P
 
 @pytest.mark.parametrize(
     "disturbances",
-    [("kill", "expire", "steal"), pytest.param(DISTURBANCES, marks=pytest.mark.full)],
-    ids=["60 jobs", "200 jobs"],
+    [
+        ("kill", "expire", "steal"),
+        pytest.param(("slow",), marks=pytest.mark.full),
+        pytest.param(DISTURBANCES, marks=pytest.mark.full),
+    ],
+    ids=["60 jobs", "20 jobs on a slow etcd", "200 jobs"],
 )
 def test_jobs_end_as_they_should_whatever_happens_meanwhile(disturbances, bench, operators, own_control_plane):
     num_jobs = JOBS_BETWEEN * len(disturbances)
