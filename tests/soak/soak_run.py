@@ -15,9 +15,9 @@ from soak.soak_report import Outcome, SoakReport
 from soak.soaked_job import SoakedJob
 
 #: Seconds after a fault's end within which each rank must have taken a step. Other work may share the machine.
-RESUME_SECONDS = 120.0
+RESUME_SECONDS = 300.0
 #: Seconds for the first step of all, which may compile kernels.
-FIRST_STEP_SECONDS = 300.0
+FIRST_STEP_SECONDS = 600.0
 #: Steps beyond the newest at which all ranks stop: each sees the file before.
 _STEPS_TO_STOP = 200
 _LOOK_SECONDS = 0.02
