@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 
 #: Most bytes a second that one process writes: what crosses to a store takes the network from gradients.
 BYTES_PER_SECOND = 200e6
@@ -16,43 +17,54 @@ Write = Callable[[Wait, Callable[[int], None]], None]
 
 
 class BackgroundWriter:
-    """A thread for each write; at most one is under way."""
+    """One thread that writes; at most one write is under way.
+
+    The thread starts before training does. CPython waits without end for a thread that runs out of memory while it
+    starts, and so would training.
+    """
 
     def __init__(self, *, bytes_per_second: float = BYTES_PER_SECOND) -> None:
         self._rate = bytes_per_second
-        self._thread: threading.Thread | None = None
-        self._is_given_up = threading.Event()
+        self._writes: SimpleQueue[Write | None] = SimpleQueue()
+        self._is_idle, self._is_given_up = threading.Event(), threading.Event()
+        self._is_idle.set()
         self.problem: str | None = None
         """Why the last write failed, for people; None if it did not."""
         self.num_bytes = 0
         """Bytes that the present or last write has written."""
         self.seconds = 0.0
         """Seconds that the last write took."""
+        threading.Thread(target=self._serve, name="trimtab-checkpoint", daemon=True).start()
 
     @property
     def is_busy(self) -> bool:
         """True while a write is under way."""
-        return self._thread is not None and self._thread.is_alive()
+        return not self._is_idle.is_set()
 
     def begin(self, write: Write) -> None:
-        """Begin ``write`` on a thread of its own; none may be under way."""
+        """Begin ``write`` beside training; none may be under way, and the writer is not closed."""
         assert not self.is_busy, "one checkpoint is written at a time"
-        self._thread = threading.Thread(target=self._run, args=(write,), name="trimtab-checkpoint", daemon=True)
-        self._thread.start()
+        self._is_idle.clear()
+        self._writes.put(write)
 
     def wait(self, seconds: float) -> bool:
         """Wait until no write is under way; return whether that came within ``seconds``."""
-        if self._thread is not None:
-            self._thread.join(seconds)
-        return not self.is_busy
+        return self._is_idle.wait(seconds)
 
     def close(self, seconds: float) -> bool:
-        """Wait as `wait` does, and then give up what is still under way; return whether it was finished."""
-        if self.wait(seconds):
-            return True
-        self._is_given_up.set()
-        self.wait(1.0)
-        return False
+        """Wait as `wait` does, give up what is still under way, and end the thread; return whether it was finished."""
+        is_finished = self.wait(seconds)
+        if not is_finished:
+            self._is_given_up.set()
+            self.wait(1.0)
+        self._writes.put(None)
+        return is_finished
+
+    def _serve(self) -> None:
+        while (write := self._writes.get()) is not None:
+            self._run(write)
+            del write  # it holds copies of all tensors
+            self._is_idle.set()
 
     def _run(self, write: Write) -> None:
         began, self.num_bytes = time.monotonic(), 0
