@@ -141,7 +141,7 @@ class Soak:
             if code != 0:
                 problems.append(f"the job ended with {code}: {self._last_words()}")
         # torch makes a folder for what it compiles, and keeps it.
-        left = [path.name for path in (job.folder / "tmp").iterdir() if not path.name.startswith("torchinductor")]
+        left = [path.name for path in (job.folder / "t").iterdir() if not path.name.startswith("torchinductor")]
         problems += [f"left behind: {name}" for name in left]
         problems += self._wrong_checkpoints()
         job.read_records()

@@ -39,11 +39,12 @@ class SoakedJob:
         self.invariants = Invariants(NUM_RANKS, replays=plan != "adaptive")
         self.last_steps: dict[int, dict[str, Any]] = {}
         """The newest line of each rank."""
-        self._environment = {**os.environ, **environment, MARK: str(folder), "TMPDIR": str(folder / "tmp")}
+        self._environment = {**os.environ, **environment, MARK: str(folder), "TMPDIR": str(folder / "t")}
         self._read: dict[Path, int] = {}
         self._launcher: psutil.Popen | None = None
-        for each in (folder / "tmp", folder / "records", self.checkpoints):
-            each.mkdir(parents=True)
+        # A socket lies in the first, and a socket's path has a hundred letters at most.
+        for path in (folder / "t", folder / "records", self.checkpoints):
+            path.mkdir(parents=True)
         (folder / "job.yaml").write_text(yaml.safe_dump(self._job()))
         (folder / "network.yaml").write_text(yaml.safe_dump(NETWORK))
 

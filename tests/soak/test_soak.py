@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.namespaces, pytest.mark.slow]
 
 @pytest.mark.timeout(900)
 def test_short_soak_holds_every_invariant(tmp_path: Path) -> None:
-    report = soak(tmp_path / "soak", seed=1, minutes=1.0)
+    report = soak(tmp_path / "s", seed=1, minutes=1.0)
     assert report.held, "\n".join(report.lines())
     assert report.outcomes
 
@@ -24,5 +24,5 @@ def test_short_soak_holds_every_invariant(tmp_path: Path) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", [2, 3])
 def test_soak_of_ten_minutes_holds_every_invariant(tmp_path: Path, seed: int) -> None:
-    report = soak(tmp_path / "soak", seed=seed, minutes=10.0)
+    report = soak(tmp_path / "s", seed=seed, minutes=10.0)
     assert report.held, "\n".join(report.lines())
