@@ -224,6 +224,7 @@ GOOD_CHANGES = [
     ((*COMMUNICATION, "timeout"), "24h"),
     (("spec", "network", "probeInterval"), "100ms"),
     (("spec", "checkpoint"), {"path": "s3://bucket/job", "interval": "1000 ms"}),
+    (("spec", "checkpoint"), {"path": "sftp://me@host:22/job@home", "fromJob": "digits-before"}),
     (("spec", "checkpoint"), {"path": "sftp://me@host:22/job@home"}),
     (("spec", "checkpoint"), {"volumeClaim": {"existing": "my.claim-1"}}),
     (

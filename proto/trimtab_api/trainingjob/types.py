@@ -108,6 +108,11 @@ class Checkpoint(Ruled):
         description="A volume that every worker mounts, in place of `path`. On one machine it is the folder"
         " `checkpoints` of the run directory.",
     )
+    from_job: Annotated[str, Field(pattern=NAME_PATTERN, max_length=LONGEST_NAME)] | None = Field(
+        None,
+        description="The name that this job had before, whose checkpoints in `path` it goes on from. Left out:"
+        " checkpoints of another name are refused.",
+    )
     interval: Annotated[Duration, obeys("spec.checkpoint.interval")] = Field(
         as_written("10min"), description="Time between two checkpoints; a store that is too slow delays the next."
     )
