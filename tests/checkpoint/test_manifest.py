@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,38 +11,10 @@ import torch
 from trimtab.checkpoint import manifest as manifests
 from trimtab.checkpoint import shards
 from trimtab.checkpoint.manifest import Manifest, finish, new_folder, prune, read_manifest, saved
-from trimtab.checkpoint.shards import FORMAT, DamagedError, FileRecord, read_part, write_part
+from trimtab.checkpoint.shards import FORMAT, DamagedError, read_part, write_part
 from trimtab.checkpoint.state_tree import take_apart
-from trimtab.checkpoint.store import LocalStore, Store, open_store
-from trimtab_api.errors import UserError
-
-RANKS = 2
-
-
-@pytest.fixture(params=["directory", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    if request.param == "directory":
-        yield open_store(str(tmp_path / "checkpoints"))
-        return
-    opened = open_store(f"memory://{tmp_path}")
-    yield opened
-    for folder in opened.names():
-        opened.remove(folder)
-
-
-def part(store: Store, folder: str, name: str, step: int) -> FileRecord:
-    return write_part(
-        store, folder, name, take_apart({"w": torch.full((100,), float(step)), "n": step}), lambda _: None
-    )
-
-
-def write(store: Store, step: int, ranks: int = RANKS) -> str:
-    folder = new_folder(step)
-    own = {f"{name}.json": part(store, folder, name, step) for name in ("rank-0", "shared")}
-    for rank in range(1, ranks):
-        part(store, folder, f"rank-{rank}", step)
-    finish(store, folder, Manifest(FORMAT, step, ranks, "job", "model", (), 0.0, 0), own, lambda _: False)
-    return folder
+from trimtab.checkpoint.store import LocalStore, Store
+from written import part, read_all, write
 
 
 def test_what_is_written_is_read(store: Store) -> None:
@@ -76,11 +47,6 @@ def test_a_part_that_does_not_come_is_named(store: Store, monkeypatch: pytest.Mo
     with pytest.raises(TimeoutError, match=r"rank-1\.json is missing"):
         finish(store, folder, Manifest(FORMAT, 10, 2, "job", "model", (), 0.0, 0), own, lambda _: True)
     assert saved(store) == []
-
-
-def read_all(store: Store, folder: str) -> None:
-    for record in read_manifest(store, folder).parts:
-        read_part(store, folder, record)
 
 
 def test_every_flip_and_every_truncation_is_found(tmp_path: Path) -> None:
@@ -122,8 +88,3 @@ def test_large_states_are_cut_into_files(tmp_path: Path, monkeypatch: pytest.Mon
     record = write_part(store, "folder", "shared", take_apart(tensors), lambda _: None)
     assert len(list(tmp_path.glob("folder/*.safetensors"))) == 4
     assert all(map(torch.equal, tensors, read_part(store, "folder", record)))
-
-
-def test_a_place_that_no_library_reaches_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^checkpoint\.path: 'nowhere://x': cannot be reached from here"):
-        open_store("nowhere://x")

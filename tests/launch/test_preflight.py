@@ -218,3 +218,24 @@ def test_one_worker_runs_without_iperf3_and_a_job_that_is_suspended_says_that_it
 )
 def test_python_is_given_a_script_a_module_or_code(here, command):
     check(job({"command": command}))
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [
+        ("/nowhere/job", "cannot be written by this process in /, where it is to be made; let it write there"),
+        ("/etc/hostname/job", "cannot be made, since /etc/hostname is no directory; name another path"),
+        ("gs://bucket/job", "needs gcsfs, which is not installed; pip install gcsfs wherever a rank runs"),
+        ("nowhere://job", "begins with a name that fsspec does not know"),
+    ],
+)
+def test_a_place_for_checkpoints_that_no_rank_could_write_is_refused(here, monkeypatch, path, complaint):
+    monkeypatch.setattr(os, "access", lambda place, mode: not (mode & os.W_OK) or os.fspath(place) != "/")
+    with pytest.raises(UserError) as caught:
+        check(job(checkpoint={"path": path}))
+    assert str(caught.value).startswith(f"spec.checkpoint.path: '{path}': {complaint}")
+
+
+def test_a_place_for_checkpoints_may_be_made_or_is_for_the_ranks_to_judge(here):
+    for path in (str(here / "not" / "yet"), "relative/job", "memory://job"):
+        check(job(checkpoint={"path": path}))

@@ -40,6 +40,8 @@ class CheckpointSettings:
     """True if SIGTERM has the job write one more before this process ends."""
     memory: MemorySettings | None = None
     """None: no copies are in memory."""
+    from_job: str | None = None
+    """The name that the job had before."""
 
     @classmethod
     def of(cls, job: TrainingJob, keepers: tuple[str, ...] = (), worker: int = 0) -> CheckpointSettings | None:
@@ -69,4 +71,13 @@ class CheckpointSettings:
                     value=asked.in_memory,
                 )
             memory = MemorySettings(keepers, worker, asked.in_memory_interval, asked.in_memory_steps)
-        return cls(asked.path, job.metadata.name, asked.interval, asked.steps, asked.keep, asked.on_termination, memory)
+        return cls(
+            asked.path,
+            job.metadata.name,
+            asked.interval,
+            asked.steps,
+            asked.keep,
+            asked.on_termination,
+            memory,
+            asked.from_job,
+        )

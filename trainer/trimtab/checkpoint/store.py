@@ -12,6 +12,10 @@ from typing import Any
 from trimtab_api.errors import UserError
 
 from trimtab.checkpoint.whole_files import PARTIAL, sync_folder
+from trimtab.process.storage import is_url, unreachable_reason
+
+#: The field of a job that says where its checkpoints are.
+FIELD = "spec.checkpoint.path"
 
 
 class Store(ABC):
@@ -47,17 +51,19 @@ def open_store(where: str) -> Store:
     """Return the store of a directory's path or of a URL.
 
     Raises:
-        UserError: No library that is installed here reaches such a URL.
+        UserError: No library that is installed here reaches such a URL, or its server lets nobody in.
     """
-    if "://" not in where:
+    if not is_url(where):
         return LocalStore(Path(where))
-    import fsspec
-
+    if problem := unreachable_reason(where):
+        raise UserError(problem, field=FIELD, value=where)
+    store = RemoteStore(where)
     try:
-        filesystem, root = fsspec.core.url_to_fs(where)
-    except (ImportError, ValueError) as error:
-        raise UserError(f"cannot be reached from here ({error})", field="checkpoint.path", value=where) from None
-    return RemoteStore(filesystem, root)
+        store.connect()
+    except OSError as error:
+        problem = f"cannot be reached ({error.strerror or error}); mend that, or name another path"
+        raise UserError(problem, field=FIELD, value=where) from None
+    return store
 
 
 class LocalStore(Store):
@@ -105,40 +111,80 @@ class LocalStore(Store):
 class RemoteStore(Store):
     """What fsspec reaches. Whoever reads it checks what it reads: not every service keeps a file as a whole."""
 
-    def __init__(self, filesystem: Any, root: str) -> None:
-        self._filesystem, self._root = filesystem, root.rstrip("/")
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._filesystem: Any = None
+        """None: there is no connection, or what came last over it was an error, after which some stay broken."""
+        self._root = ""
+
+    def connect(self) -> None:
+        """Reach the service, unless it is reached already.
+
+        Raises:
+            OSError: Nobody answers, or lets this process in.
+        """
+        if self._filesystem is not None:
+            return
+        import fsspec
+
+        with _as_os_error():
+            self._filesystem, root = fsspec.core.url_to_fs(self._url, skip_instance_cache=True)
+        self._root = root.rstrip("/")
 
     def write(self, name: str, data: bytes) -> None:
         """See `Store.write`."""
-        path = f"{self._root}/{name}"
-        with _as_os_error():
-            self._filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
-            self._filesystem.pipe_file(path, data)
+        with self._connected() as filesystem:
+            path = f"{self._root}/{name}"
+            try:
+                filesystem.pipe_file(path, data)
+            except FileNotFoundError:
+                if not self._has_folders():
+                    raise
+                filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
+                filesystem.pipe_file(path, data)
+
+    def _has_folders(self) -> bool:
+        """Return whether folders can be made. A bucket is never made: its name may be misspelt."""
+        bucket = self._root.partition("/")[0]
+        return not bucket or bool(self._filesystem.exists(bucket))
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
-        with _as_os_error():
-            return bytes(self._filesystem.cat_file(f"{self._root}/{name}"))
+        with self._connected() as filesystem:
+            return bytes(filesystem.cat_file(f"{self._root}/{name}"))
 
     def names(self, folder: str = "") -> list[str]:
         """See `Store.names`."""
-        path = f"{self._root}/{folder}".rstrip("/")
-        with _as_os_error():
-            self._filesystem.invalidate_cache()
+        with self._connected() as filesystem:
+            path = f"{self._root}/{folder}".rstrip("/")
+            filesystem.invalidate_cache()
             try:
-                found = self._filesystem.ls(path, detail=False)
+                found = filesystem.ls(path, detail=False)
             except FileNotFoundError:
                 return []
         return sorted({each.rstrip("/").rpartition("/")[2] for each in found if each.rstrip("/") != path})
 
     def remove(self, folder: str) -> None:
         """See `Store.remove`."""
-        path = f"{self._root}/{folder}"
-        with _as_os_error():
-            for name in sorted(self.names(folder), key=_manifest_first):
-                self._filesystem.rm_file(f"{path}/{name}")
-            if self._filesystem.exists(path):
-                self._filesystem.rmdir(path)
+        names = self.names(folder)
+        with self._connected() as filesystem:
+            path = f"{self._root}/{folder}"
+            for name in sorted(names, key=_manifest_first):
+                filesystem.rm_file(f"{path}/{name}")
+            if filesystem.exists(path):
+                filesystem.rmdir(path)
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[Any]:
+        self.connect()
+        try:
+            with _as_os_error():
+                yield self._filesystem
+        except FileNotFoundError:
+            raise
+        except OSError:
+            self._filesystem = None
+            raise
 
 
 def _manifest_first(name: str) -> tuple[bool, str]:

@@ -26,10 +26,11 @@ def prepare(args: argparse.Namespace) -> tuple[TrainingJob, Path | None]:
     from trimtab_api.trainingjob import load_training_job
 
     from trimtab.launch.local.preflight import check, warnings
+    from trimtab.plan.names import without_checkpoints
 
     job = load_training_job(args.job)
     try:
-        check(job)
+        check(without_checkpoints(job) if args.command == "compare" else job)
     except UserError as error:
         raise error.in_file(str(args.job)) from None
     network = choose_network(args.network, args.loopback, job.spec.workers)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import threading
 from collections.abc import Callable
 
 
@@ -15,3 +17,20 @@ def only_in_this_process(act: Callable[[], None]) -> Callable[[], None]:
             act()
 
     return guarded
+
+
+def at_exit(act: Callable[[], None]) -> Callable[[], None]:
+    """Call ``act`` when this process ends by itself; return a function that takes that back.
+
+    It is called while libraries can still start threads, which clients of object stores do for each new connection.
+    `atexit` calls too late for that, and is what is left where Python has no such hook.
+    """
+    waiting = [only_in_this_process(act)]
+
+    def call() -> None:
+        while waiting:
+            waiting.pop()()
+
+    register = getattr(threading, "_register_atexit", atexit.register)
+    register(call)
+    return waiting.clear

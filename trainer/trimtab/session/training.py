@@ -27,14 +27,14 @@ from trimtab.engine.step_engine import StepEngine
 from trimtab.engine.step_lifecycle import StepLifecycle
 from trimtab.kernels.warm_up import warm_up
 from trimtab.plan.plan import Plan
-from trimtab.process.exit_handlers import only_in_this_process
+from trimtab.process.exit_handlers import at_exit, only_in_this_process
 from trimtab.run_files.recorder import Recorder
 from trimtab.session.announcements import ControlMessages, MessagesForAll
 from trimtab.session.checkpoints.exchange_checkpoint import ExchangeCheckpoint
 from trimtab.session.checkpoints.job_checkpoints import Checkpointing
 from trimtab.session.checkpoints.job_state import JobState
+from trimtab.session.checkpoints.proven_store import open_proven
 from trimtab.session.checkpoints.resume import ResumeState
-from trimtab.session.checkpoints.tiers import open_tiers
 from trimtab.session.options import SessionOptions
 from trimtab.session.rank_ops import RankOps
 from trimtab.session.single_process import FollowUpAlone, NoExchangeCheckpoint, NoTrials
@@ -118,9 +118,8 @@ class Training:
             self.checkpointing = self._checkpointing(checkpoints)
             self.checkpointing.restore()
             own = weakref.ref(self.checkpointing)
-            finish = only_in_this_process(lambda: None if (open_one := own()) is None else open_one.close())
-            atexit.register(finish)  # of a script that closes no session
-            self.when_closed.callback(atexit.unregister, finish)
+            take_back = at_exit(lambda: None if (open_one := own()) is None else open_one.close())
+            self.when_closed.callback(take_back)  # it is called where a script closes no session
         recorder.begin()
         self.phases.lap()
 
@@ -182,7 +181,7 @@ class Training:
     def _checkpointing(self, settings: CheckpointSettings) -> Checkpointing:
         engine = self.engine if isinstance(self.engine, StepEngine) else None
         state = JobState(self.model, self._optimizers, self._options, self.loops, self.steps, engine, self._control)
-        tiers = open_tiers(settings, lambda text: self.ranks.warn(text, on_each=True))
+        tiers = open_proven(settings, self._group, self.ranks)
         return Checkpointing(settings, tiers, state, self._group, self.ranks, self._recorder)
 
     def checkpoint(self, *, wait: bool) -> None:

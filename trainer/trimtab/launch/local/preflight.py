@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from trimtab_api.trainingjob import template_schema as known
 
 from trimtab.launch.environment.launch_environment import LaunchEnvironment
 from trimtab.launch.processes.trainer_command import rank_environment, trainer_process, unknown
+from trimtab.process.storage import is_url, unreachable_reason, unwritable_reason
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -26,6 +28,7 @@ def check(job: TrainingJob) -> None:
     """Raise `UserError` where the job cannot start here; the caller adds the name of the job's file."""
     check_fields(job)
     check_size(job, psutil.virtual_memory().total)
+    check_checkpoints(job)
     for worker in range(job.spec.workers):
         trainer_process(job, _placeholder_environment(job, worker), worker, "127.0.0.1")
     if job.spec.workers > 1 and job.spec.network.probe == "iperf3" and shutil.which("iperf3") is None:
@@ -49,6 +52,21 @@ def check_size(job: TrainingJob, memory_bytes: int) -> None:
         field="spec.workers",
         value=str(job.spec.workers),
     )
+
+
+def check_checkpoints(job: TrainingJob) -> None:
+    """Raise `UserError` where ranks could not write checkpoints; the server behind a URL is asked by the ranks.
+
+    Only they have the credentials, and know the directory that a relative path begins at.
+    """
+    where = "" if job.spec.checkpoint is None else job.spec.checkpoint.path or ""
+    problem = None
+    if is_url(where):
+        problem = unreachable_reason(where)
+    elif os.path.isabs(where):
+        problem = unwritable_reason(Path(where))
+    if problem is not None:
+        raise UserError(problem, field="spec.checkpoint.path", value=where)
 
 
 def check_fields(job: TrainingJob) -> None:

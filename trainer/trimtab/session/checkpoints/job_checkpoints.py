@@ -89,7 +89,8 @@ class Checkpointing:
         Raises:
             UserError: The newest is of another model; raised on every rank.
         """
-        has_restored = Restoring(self._tiers, self._state, self._model, self._group, self._ranks).restore()
+        names = self._settings.job, self._settings.from_job
+        has_restored = Restoring(self._tiers, self._state, self._model, names, self._group, self._ranks).restore()
         for tier in self._tiers if has_restored else ():
             tier.begin(self._now(), self._state.steps.num)
         return has_restored

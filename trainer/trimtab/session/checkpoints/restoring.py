@@ -43,6 +43,8 @@ class Restoring:
     state: JobState
     model: str
     """Fingerprint of the model's parameters."""
+    names: tuple[str, str | None]
+    """The job's, and the one that it had before."""
     group: Group | None
     ranks: RankOps
 
@@ -50,7 +52,7 @@ class Restoring:
         """Go on from the newest whole checkpoint, if there is any; every rank calls it together.
 
         Raises:
-            UserError: The newest is of another model; raised on every rank.
+            UserError: The newest is of another model, or one is another job's; raised on every rank.
         """
         for number, folder in self._candidates():
             tier = self.tiers[number]
@@ -78,6 +80,13 @@ class Restoring:
                     whole = saved(tier.store, self.ranks.warn)
                 except OSError as error:
                     mistake = tier.mistake(f"cannot be read ({error.strerror or error})")
+                    break
+                others = (each.manifest.job for each in whole if each.manifest.job not in self.names)
+                if (other := next(others, None)) is not None:
+                    mistake = tier.mistake(
+                        f"holds checkpoints of the job {other}, and this one is {self.names[0]}; set"
+                        f" spec.checkpoint.fromJob to {other} if that job has ended and goes on as this one, or else"
+                    )
                     break
                 found += [(-each.step, number, -each.manifest.saved_at, each.folder) for each in whole]
         self._raise_together(mistake)

@@ -11,7 +11,7 @@ from trimtab.checkpoint.keeper.client import KeeperClient
 from trimtab.checkpoint.keeper.memory_store import MemoryStore
 from trimtab.checkpoint.manifest import saved
 from trimtab.checkpoint.settings import CheckpointSettings, MemorySettings
-from trimtab.checkpoint.store import Store, open_store
+from trimtab.checkpoint.store import FIELD, Store, open_store
 
 
 @dataclass
@@ -56,7 +56,8 @@ class Tier:
 
     def mistake(self, problem: str) -> UserError:
         """Return the error for what a user must mend; ``problem`` says what is wrong."""
-        return UserError(f"{problem}; {self.remedy}", field=self.field, value=self.where)
+        joint = " " if problem.endswith("or else") else "; "
+        return UserError(f"{problem}{joint}{self.remedy}", field=self.field, value=self.where)
 
 
 def open_tiers(settings: CheckpointSettings, warn: Callable[[str], None]) -> list[Tier]:
@@ -75,7 +76,7 @@ def open_tiers(settings: CheckpointSettings, warn: Callable[[str], None]) -> lis
             Tier(
                 open_store(settings.where),
                 settings.where,
-                "spec.checkpoint.path",
+                FIELD,
                 "name another path",
                 settings.seconds,
                 settings.steps,
