@@ -27,9 +27,9 @@ class UserError(Exception):
         """Return ``file: field: 'value': remedy``, leaving out what is not known."""
         value = self.value if len(self.value) <= _LONGEST_VALUE else f"{self.value[:_LONGEST_VALUE]}..."
         value = f"{value!r}" if value else ""
-        return _on_one_line(": ".join(part for part in (self.file, self.field, value, self.remedy) if part))
+        return on_one_line(": ".join(part for part in (self.file, self.field, value, self.remedy) if part))
 
 
-def _on_one_line(text: str) -> str:
-    """Escape what would break the line or the terminal: names come from files, and may hold anything."""
+def on_one_line(text: str) -> str:
+    """Escape what would break the line or the terminal: names come from files, reasons from peers; any may hold it."""
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

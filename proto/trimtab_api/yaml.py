@@ -126,6 +126,7 @@ class _CarefulLoader(yaml.SafeLoader):
         else:
             self._num_read += 1
             if isinstance(node, yaml.ScalarNode):
+                node.value = _joined(node)
                 self._num_read += len(node.value) // _CHARACTERS_PER_VALUE
             self._sizes[id(node)] = self._num_read - before
         if self._num_read > MAX_VALUES:
@@ -168,6 +169,17 @@ class _CarefulLoader(yaml.SafeLoader):
     def refuse_tag(self, node: yaml.Node) -> None:
         """Refuse a tag that plain data has no need of, such as ``!!set`` or one of an application's own."""
         raise _refusal(node, f"the tag {_short(node.tag)} is not read; remove it")
+
+
+def _joined(node: yaml.ScalarNode) -> str:
+    """Return a scalar's text, each pair of surrogates as the character that JSON writes by it, such as an emoji."""
+    text: str = node.value
+    if text.isascii():
+        return text
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        raise _refusal(node, "the text holds half of a character that \\u writes in two parts; write both") from None
 
 
 def _short(tag: str) -> str:

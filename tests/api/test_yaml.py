@@ -16,6 +16,7 @@ from trimtab_api.yaml import MAX_VALUES, parse_documents, parse_yaml
             "a": "1e-4", "b": "Y", "c": "008", "d": 3, "e": 16, "f": "<<",
         }),
         ("{1: a, '2': b}", {1: "a", "2": "b"}),
+        ('{"a": "\\ud83d\\ude00 ü", "b": "😀"}', {"a": "😀 ü", "b": "😀"}),
     ],
 )  # fmt: skip
 def test_what_kubectl_takes_is_read(text, data):
@@ -33,6 +34,10 @@ def test_what_kubectl_takes_is_read(text, data):
         ("a: !!set {b}", "at line 1, column 4: the tag !!set is not read; remove it"),
         ("a: !mine b", "at line 1, column 4: the tag !mine is not read; remove it"),
         ("a: !!int b", "at line 1, column 4: b is not of the type of its tag; remove !!int"),
+        (
+            'a: "\\ud83d"',
+            "at line 1, column 4: the text holds half of a character that \\u writes in two parts; write both",
+        ),
         ("a: -.inf", "at line 1, column 4: -.inf is not a number in JSON, which kubectl sends; write a finite number"),
     ],
 )

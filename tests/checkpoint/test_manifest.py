@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -88,3 +89,21 @@ def test_large_states_are_cut_into_files(tmp_path: Path, monkeypatch: pytest.Mon
     record = write_part(store, "folder", "shared", take_apart(tensors), lambda _: None)
     assert len(list(tmp_path.glob("folder/*.safetensors"))) == 4
     assert all(map(torch.equal, tensors, read_part(store, "folder", record)))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"num_ranks": 3}, "has 3 parts of 3 ranks"),
+        ({"num_ranks": -1, "parts": ()}, "has 0 parts of -1 ranks"),
+        ({"saved_at": float("nan")}, "saved_at: Input should be a finite number"),
+    ],
+)
+def test_a_foreign_manifest_with_a_checksum_that_fits_is_refused(
+    tmp_path: Path, change: dict[str, Any], problem: str
+) -> None:
+    store = LocalStore(tmp_path)
+    folder = write(store, 10)
+    store.write(f"{folder}/{manifests.MANIFEST}", replace(read_manifest(store, folder), **change).sealed())
+    with pytest.raises(DamagedError, match=rf"manifest\.json:? {problem}"):
+        read_manifest(store, folder)

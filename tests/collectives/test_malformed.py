@@ -91,6 +91,7 @@ def refused(transport: SocketTransport, knows_size: bool) -> CommunicationError 
         (HEADER.pack(ABORTING, 0, 0, HUGE), rf"rank 1: sent a last frame of {HUGE} bytes"),
         (HEADER.pack(ABORTING, 0, 0, 512) + struct.pack("<i508s", 9, b"why"), "rank 1: sent that rank 9 of 2 is at"),
         (HEADER.pack(ABORTING, 0, 0, 512) + struct.pack("<i508s", -1, b"why"), "rank 1: sent that rank -1 of 2 is at"),
+        (HEADER.pack(ABORTING, 0, 0, 512) + struct.pack("<i508s", 1, b"a\x1b[2J\nb"), r"rank 1: a\\x1b\[2J\\nb"),
         (HEADER.pack(MESSAGE, 0, 0, HUGE), rf"rank 1: sent a message of {HUGE} bytes, more than this machine's memory"),
         (HEADER.pack(1, 0, 0, 0), r"rank 1: sent a frame of an unknown kind \(0x1\)"),
     ],

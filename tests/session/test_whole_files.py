@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import io
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +74,15 @@ def test_a_file_that_holds_more_than_plain_data_is_not_called_damaged(
     trimtab.write_checkpoint(path, {"args": argparse.Namespace(lr=0.1)})
     with pytest.raises(UserError, match=r"model\.pt: holds argparse\.Namespace, which is not read"):
         trimtab.read_checkpoint(path)
+
+
+def test_a_foreign_file_whose_checksum_fits_is_called_damaged(tmp_path: Path) -> None:
+    """Its pickle takes from an empty stack, as fuzzing found: torch's unpickler raises IndexError."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        for name, data in {"data.pkl": b"\x80\x02b.", "version": b"3\n", "byteorder": b"little"}.items():
+            archive.writestr(f"archive/{name}", data)
+    content, path = held.getvalue(), tmp_path / "model.pt"
+    path.write_bytes(content + b"\ntrimtab-sha256\n" + hashlib.sha256(content).digest())
+    with pytest.raises(UserError, match="is damaged; remove it"):
+        whole_files.read(path, "remove it")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from trimtab.checkpoint.shards import FORMAT, DamagedError, FileRecord, read_file, read_record
 from trimtab.checkpoint.store import Store
@@ -27,6 +27,8 @@ QUIET_SECONDS = 120.0
 @dataclass(frozen=True)
 class Manifest:
     """All files of one checkpoint, by the records of its parts."""
+
+    __pydantic_config__ = ConfigDict(allow_inf_nan=False)
 
     format: int
     step: int
@@ -89,6 +91,8 @@ def read_manifest(store: Store, folder: str) -> Manifest:
     manifest: Manifest = read_record(read_file(store, path), _MANIFEST, path)
     if not manifest.is_sealed():
         raise DamagedError(f"{path} is not what was written: its checksum differs")
+    if manifest.num_ranks < 1 or len(manifest.parts) != manifest.num_ranks + 1:
+        raise DamagedError(f"{path} has {len(manifest.parts)} parts of {manifest.num_ranks} ranks")
     return manifest
 
 

@@ -80,7 +80,9 @@ def read(path: Path, remedy: str) -> Any:
         raise UserError("is not there; have all files where every rank finds them", file=str(path)) from None
     except OSError as error:  # the file may be whole
         raise UserError(f"cannot be read ({error.strerror}); let this process read it", file=str(path)) from error
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # torch's unpickler raises anything for what another program wrote
         raise UserError(f"is damaged; {remedy}", file=str(path)) from error
 
 

@@ -14,6 +14,8 @@ import struct
 from collections import deque
 from dataclasses import dataclass, field
 
+from trimtab_api.errors import on_one_line
+
 from trimtab.transport.base import CommunicationError, malformed
 
 HEADER = struct.Struct("<IIQQ")
@@ -77,7 +79,8 @@ def aborted(connection: Connection, payload: bytes | bytearray) -> Communication
     if not 0 <= at_fault < connection.num_ranks:
         return malformed(connection.peer, f"that rank {at_fault} of {connection.num_ranks} is at fault")
     reporter = None if at_fault == connection.peer else connection.peer
-    return CommunicationError(at_fault, reason.rstrip(b"\0").decode(errors="replace"), reported_by=reporter)
+    text = reason.rstrip(b"\0").decode(errors="replace")
+    return CommunicationError(at_fault, on_one_line(text), reported_by=reporter)
 
 
 def gone(connection: Connection, seconds: float) -> CommunicationError:

@@ -55,7 +55,7 @@ def broadcast_json(group: Group, data: Any, read: Read[T]) -> T:
 def _understood(message: Tensor, sender: int, read: Read[T]) -> T:
     try:
         return read(message.cpu().numpy().tobytes())
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, UserError) as error:
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, UserError) as error:
         raise malformed(sender, "JSON that does not say what ranks tell each other here") from error
 
 
