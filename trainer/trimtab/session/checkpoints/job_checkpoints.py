@@ -20,6 +20,7 @@ from trimtab.run_files.recorder import Recorder
 from trimtab.session.checkpoints.job_state import JobState, model_fingerprint
 from trimtab.session.checkpoints.restoring import Restoring
 from trimtab.session.checkpoints.tiers import Tier
+from trimtab.session.checkpoints.write_progress import WriteProgress
 from trimtab.session.checkpoints.writing import Writing
 from trimtab.session.rank_ops import RankOps
 from trimtab.transport.group import Group
@@ -70,6 +71,7 @@ class Checkpointing:
         """
         self._settings, self._tiers, self._state, self._group, self._ranks = settings, tiers, state, group, ranks
         self._now, self._recorder, self._writer = now, recorder, BackgroundWriter()
+        self._progress = WriteProgress(self._writer, ranks, recorder, now)
         self._model = model_fingerprint(state.model)
         for tier in tiers:
             tier.begin(now(), state.steps.num)
@@ -108,11 +110,13 @@ class Checkpointing:
             return self._wish_to_end
         if not self._ranks.is_main or self._writer.is_busy:
             return _NOTHING
-        due = (number for number, tier in enumerate(self._tiers, 1) if self._is_due(tier, step))
-        return max(due, default=_NOTHING)
+        return self._tier_due(step)
 
-    def _is_due(self, tier: Tier, step: int) -> bool:
-        return not tier.has_leftovers and tier.is_due(self._now(), step)
+    def _tier_due(self, step: int) -> int:
+        """Return the number of the most durable place for which a checkpoint is due; else nothing."""
+        now = self._now()
+        due = (number for number, tier in enumerate(self._tiers, 1) if not tier.has_leftovers and tier.is_due(now, step))
+        return max(due, default=_NOTHING)
 
     @property
     def _wish_to_end(self) -> int:
@@ -184,6 +188,7 @@ class Checkpointing:
         manifest = Manifest(FORMAT, step, self._ranks.num_ranks, self._settings.job, self._model, (), 0.0, 0)
         writing = Writing(folder, manifest, self._ranks.rank, own, shared)
         self._under_way = step, self._now() - began, all(tier.is_memory for tier in tiers)
+        self._progress.begin(step, writing.num_bytes * len(tiers))
         self._writer.begin(lambda pause, pace: writing.write(tiers, pause, pace))
         if wait:
             self._writer.wait(_END_SECONDS)
@@ -191,7 +196,10 @@ class Checkpointing:
 
     def _record(self) -> None:
         """Record the checkpoint whose write has ended, if any, and say why it was not written, where it was not."""
-        if self._under_way is None or self._writer.is_busy:
+        if self._under_way is None:
+            return
+        if self._writer.is_busy:
+            self._progress.tell(delays_next=self._ranks.is_main and self._tier_due(self._state.steps.num) != _NOTHING)
             return
         (step, pause, is_in_memory), self._under_way = self._under_way, None
         if self._writer.problem:

@@ -25,6 +25,12 @@ class Writing:
     shared: Parts | None
     """None on all ranks but 0."""
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of this rank's tensors."""
+        parts = (self.own, self.shared) if self.shared is not None else (self.own,)
+        return sum(tensor.nbytes for part in parts for tensor in part.tensors.values())
+
     def write(self, tiers: Sequence[Tier], wait: Wait, pace: Callable[[int], None]) -> None:
         """Write it to each place in turn; one that fails keeps it from no other.
 
