@@ -7,10 +7,8 @@ belong to the loop whose batch the step was made of (`trimtab.data.trial_schedul
 from __future__ import annotations
 
 import contextlib
-import itertools
-import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from math import inf
 from typing import Any
 
@@ -19,9 +17,11 @@ from trimtab_api.errors import UserError
 from trimtab.checkpoint.random_state import RandomState
 from trimtab.data.batches import Batches
 from trimtab.data.checks import DataChecks
+from trimtab.data.own_loop import OwnLoop
 from trimtab.data.owners import Control, LoopEvents, People, TrialRunner
 from trimtab.data.position import Epochs, Position
 from trimtab.data.replay import Replay
+from trimtab.data.resumption import Resumption, Start
 from trimtab.data.sharded_loader import Loaders, ShardedLoader
 from trimtab.data.trial_scheduler import TrialScheduler
 from trimtab.plan.plan import Plan
@@ -64,69 +64,47 @@ class Loops:
         self.epochs = Epochs()
         self.has_evaluated_share = False
         """True if the last loop gave a share of the data to no training, and ranks have added nothing up since."""
-        self._resumed: Position | None = None
-        """The position at which the next loop goes on."""
-        self._began_before: RandomState | None = None
-        """The generators as they were when the loop began in which the next loop goes on, where that is known."""
-        self._unseen: Replay | None = None
-        """Stands for a loop that draws its batches by itself and calls `trials`."""
+        self._resumption = Resumption(people)
+        self.own = OwnLoop(self._loops, self._trials, events)
 
     def batches(self, loader: Iterable[Any], *, sharded: bool) -> Batches:
         """Return the rank's share of ``loader``, trials included: an epoch for each time that it is iterated."""
         if isinstance(loader, Batches):  # shared already
             return loader
-        share = self._loaders.shard(loader, sharded=sharded)
-        num_left_out = 0
-        """Batches of the present epoch that an earlier run trained on."""
+        share, num_trained = self._loaders.shard(loader, sharded=sharded), 0
 
         def begin() -> Generator[Any]:
-            nonlocal share, num_left_out
-            share = self._loaders.shard(loader, sharded=sharded)  # the loader may have changed since the last epoch
-            num_left_out = self._num_trained(share)
-            yield from self._given(share, num_left_out)
-            num_left_out = 0
+            nonlocal share, num_trained
+            whole = self._loaders.shard(loader, sharded=sharded)  # the loader may have changed since the last epoch
+            start = self._resumption.begin(whole)
+            share, num_trained = start.share, start.num_trained
+            try:
+                yield from self._given(start)
+            finally:
+                share, num_trained = whole, 0
 
         def num_batches() -> int | None:
-            present = num_left_out or self._num_resumed(share)
-            return None if share.num_batches is None else share.num_batches - present
+            num_left = self._resumption.num_left(share)
+            return None if num_left is None else num_left - num_trained
 
         return Batches(begin, num_batches, loader)
 
-    def _num_resumed(self, share: ShardedLoader) -> int:
-        """Return the batches that an earlier run has trained on, if ``share`` is what the next loop is over."""
-        before = self._resumed
-        return before.batches if before is not None and share.num_batches == before.of_batches else 0
-
-    def _num_trained(self, share: ShardedLoader) -> int:
-        """Return the batches of the loop that begins that an earlier run has trained on."""
-        num_resumed, before, self._resumed = self._num_resumed(share), self._resumed, None
-        if num_resumed:
-            self._people.say(
-                f"resuming: this loop skips its first {num_resumed} batches, on which the earlier run trained"
-            )
-        elif before is not None and before.batches:
-            had = "a loop of another length" if before.of_batches is None else f"one of {before.of_batches} batches"
-            self._people.say(f"resuming: this loop starts from its beginning, because the earlier run was in {had}")
-        return num_resumed
-
-    def _given(self, share: ShardedLoader, num_trained: int) -> Generator[Any]:
+    def _given(self, start: Start) -> Generator[Any]:
+        share = start.share
         of_kind = f"{share.name} {share.num_batches}"
         number = self._num_trained_in + self._begun_since_step[of_kind]
         generators = RandomState.capture()  # where the loop goes on: as they have been restored
-        began, self._began_before = self._began_before, None
-        if num_trained and began is not None:
-            began.restore()
-        else:
-            began = generators
+        if start.began is not None:
+            start.began.restore()
         source = share.epoch(number)
         self._people.say(f"loader: {share.how}")
         self._warn_of_what_is_left_out(share)
-        replay = Replay(source, share.num_batches, number, began)
-        replay.skip(num_trained)
-        if num_trained:  # a loader draws its seed when it begins, which the earlier run did long before
+        replay = Replay(source, share.num_batches, number, start.began or generators, share.drawing)
+        replay.skip(start.num_trained)
+        if start.has_trained:  # a loader draws its seed when it begins, which the earlier run did long before
             generators.restore()
         self._num_begun += 1
-        if num_trained:  # the earlier run made steps of it, and perhaps none is left
+        if start.has_trained:
             replay.count()
             self._num_trained_in += 1
         else:
@@ -145,7 +123,7 @@ class Loops:
             raise
         else:
             self._warn_of_what_is_left_out(share)
-            if replay.is_empty:
+            if replay.is_empty and not start.has_trained:
                 self._refuse_if_used_up(share)
                 self._people.warn(f"this loop has no batches{share.why_empty}", on_each=not share.is_alike)
             self._ended(replay, self._events.on_epoch_end)
@@ -169,30 +147,13 @@ class Loops:
             )
 
     def _ended(self, replay: Replay, ended: Callable[[], None]) -> None:
-        self.has_evaluated_share = not replay.has_stepped and not replay.is_empty and self._loaders.are_shared
+        self.has_evaluated_share = not replay.has_stepped and not replay.is_empty and self._loaders.num_ranks > 1
         if replay.has_stepped:  # else it is no loop of training, and others may be in the middle of a round
             ended()
 
     def reduced_over_ranks(self) -> None:
         """Note that ranks have added something up since the last loop, or that its share was told of."""
         self.has_evaluated_share = False
-
-    def trials(self) -> Iterator[None]:
-        """Run the trials that are due, in a loop that draws its batches by itself: one item for each step to take.
-
-        Raises:
-            UserError: A loop over `batches` is under way.
-        """
-        if any(loop is not self._unseen for loop in self._loops):
-            raise UserError(
-                "is called in a loop over session.batches, which runs its own trials; remove the call",
-                field="session.trials",
-            )
-        if self._unseen is None:
-            self._unseen = Replay(itertools.repeat(None), sys.maxsize)  # what it gives says only: take a step
-            self._loops.append(self._unseen)
-        yield from self._trials.run(self._unseen, self._loops)
-        self._unseen.next()
 
     def _epoch_of(self, replay: Replay) -> Generator[Any]:
         """Yield each batch, and before it the trials that were asked for."""
@@ -252,8 +213,8 @@ class Loops:
 
     @property
     def num_steps(self) -> float:
-        """Steps of the present loop over `batches`, whose end is known to every rank; 0: none, infinity: not known."""
-        loop = next((loop for loop in reversed(self._loops) if loop is not self._unseen), None)
+        """Steps of the present loop, whose end is known to every rank; 0: there is none, infinity: not known."""
+        loop = next((loop for loop in reversed(self._loops) if loop is not self.own.replay or self.own.has_turns), None)
         if loop is None:
             return 0
         return inf if loop.num_batches is None else loop.num_batches // loop.num_a_step
@@ -268,16 +229,38 @@ class Loops:
 
     def position(self, steps: int) -> Position:
         """Return where training is after so many steps: in the outermost loop, if in any."""
-        loop = next((loop for loop in self._loops if loop is not self._unseen), None)
+        loop = self._outermost
         over = self.epochs.num_over(in_loop=loop is not None)
         if loop is None:
-            return Position(steps, over, self._num_trained_in)
-        return Position(steps, over, loop.number, loop.num_trained, loop.num_batches)
+            return Position(steps, over, self._num_trained_in, ranks=self._loaders.num_ranks)
+        drawing, batches = loop.drawing, loop.num_trained
+        return Position(
+            steps,
+            over,
+            loop.number,
+            batches,
+            loop.num_batches,
+            drawing.ranks,
+            drawing.order,
+            drawing.drawn(batches, loop.num_batches),
+            drawing.before,
+            drawing.total if drawing.order else None,
+        )
+
+    @property
+    def is_under_way(self) -> bool:
+        """True if a loop is under way that tells when it goes on (`LoopEvents.on_next_batch`)."""
+        return self.own.has_turns or self._outermost is not None
+
+    @property
+    def _outermost(self) -> Replay | None:
+        """The first of the loops over `batches`."""
+        return next((loop for loop in self._loops if loop is not self.own.replay), None)
 
     @property
     def generators_at_begin(self) -> RandomState | None:
         """The random generators as they were when the outermost loop began; None where none is under way."""
-        loop = next((loop for loop in self._loops if loop is not self._unseen), None)
+        loop = self._outermost
         return None if loop is None else loop.began
 
     def resume(self, position: Position, began: RandomState | None = None) -> None:
@@ -287,7 +270,8 @@ class Loops:
             position: Where.
             began: `generators_at_begin` of that run, by which the loop's loader draws as it did; None: not known.
         """
-        self._num_trained_in, self._resumed, self._began_before = position.loops, position, began
+        self._num_trained_in = position.loops
+        self._resumption.go_on(position, began)
         self.epochs.resume(position.epochs)
 
     def state_dict(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.checkpoint.random_state import RandomState
+from trimtab.data.position import Drawing
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,12 @@ class Replay:
     """An iterator of batches with a bookmark."""
 
     def __init__(
-        self, source: Iterator[Any], num_batches: int | None, number: int = 0, began: RandomState | None = None
+        self,
+        source: Iterator[Any],
+        num_batches: int | None,
+        number: int = 0,
+        began: RandomState | None = None,
+        drawing: Drawing | None = None,
     ) -> None:
         """Draw from ``source``.
 
@@ -48,8 +54,9 @@ class Replay:
             num_batches: How many; None where the loader cannot say.
             number: Number of the epoch, which decides how it shuffles.
             began: The random generators as they were when ``source`` was made.
+            drawing: How ranks draw the epoch.
         """
-        self._source, self.number, self.began = source, number, began
+        self._source, self.number, self.began, self.drawing = source, number, began, drawing or Drawing(1)
         self._ahead: deque[_Drawn] = deque()
         self._record: list[_Drawn] | None = None
         self.num_batches = num_batches

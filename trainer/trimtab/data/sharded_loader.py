@@ -16,12 +16,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 from trimtab_api.errors import UserError
 
 from trimtab.data.checks import digest, digest_of_data
 from trimtab.data.loader_clone import CountedSampler, LoaderCopy, draws_batches, has_begun, iterates_by_itself
+from trimtab.data.position import Drawing, Order
+from trimtab.data.samplers import distributed, drawn_by, draws_everything
 from trimtab.data.shard_detection import Split, find_split
 from trimtab.data.sharding import (
     EpochNumbers,
@@ -31,6 +33,7 @@ from trimtab.data.sharding import (
     left_out_of_last_batches,
     left_out_of_rounds,
     length_of,
+    own_generators,
 )
 
 #: Stands for a batch, at the end of an epoch.
@@ -49,9 +52,9 @@ class Loaders:
         self._numbers = EpochNumbers()
 
     @property
-    def are_shared(self) -> bool:
-        """True if a rank has a share of each, and not all of it."""
-        return self._num_ranks > 1
+    def num_ranks(self) -> int:
+        """How many ranks share each."""
+        return self._num_ranks
 
     def shard(self, loader: Iterable[Any], *, sharded: bool = False) -> ShardedLoader:
         """Return the rank's share of ``loader``; all of it where that is ``sharded`` already. Raise `UserError`."""
@@ -107,9 +110,12 @@ class ShardedLoader:
     def _shard(self, sharded: bool) -> None:
         loader, num_ranks = self._loader, self._num_ranks
         split = find_split(loader)
-        self._sampler = sampler = _drawn_by(loader)
+        self._sampler = sampler = drawn_by(loader)
+        self._is_alone, self._split = num_ranks == 1 and not sharded, split
+        is_distributed = split is not None and type(split.by) is DistributedSampler and not sharded
+        self._scripts_own = split.by if split is not None and is_distributed else None
         self._told = [] if split is None else [split.by]
-        if num_ranks == 1 and not sharded:
+        if self._is_alone:
             self.how = "left as it is: a single process trains on all of it, in its own order"
         elif split is not None and split.num_ranks != 1:
             if not sharded and (split.num_ranks, split.rank) not in ((num_ranks, self._rank), (None, None)):
@@ -121,8 +127,8 @@ class ShardedLoader:
             self.is_alike = False
         elif sampler is None:
             self._shard_by_turns()
-        elif _draws_everything(sampler, loader):
-            self._draw_by(_distributed(sampler, loader, self._rank, num_ranks, self._seed))
+        elif draws_everything(sampler, loader):
+            self._draw_by(distributed(sampler, loader, self._rank, num_ranks, self._seed))
             self.how = "sharded by a DistributedSampler; the batch size is per rank"
         else:
             share = EveryNthSampler(sampler, loader, self._rank, num_ranks, self._seed, self._numbers)
@@ -193,6 +199,30 @@ class ShardedLoader:
         return sampler.look if isinstance(sampler, EveryNthSampler) else digest_of_data(self._loader.dataset)
 
     @property
+    def drawing(self) -> Drawing:
+        """How ranks draw an epoch; it may change with the first `epoch`."""
+        loader, num_ranks, own = self._loader, self._num_ranks, self._scripts_own
+        is_shareable = self._take_turns or self.copy is not None or (self._is_alone and self._split is None)
+        if self._take_turns or not isinstance(loader, DataLoader) or self._sampler is None:
+            order: Order = "seed" if self._take_turns else ""
+            return Drawing(num_ranks, order, length_of(loader), 1, "batches", is_shareable=is_shareable)
+        of_samples = loader.batch_size is not None and not draws_batches(loader)
+        if own is not None:
+            is_shareable = of_samples and own.num_replicas == num_ranks and own is loader.sampler
+        is_shareable &= not iterates_by_itself(loader)
+        is_by_seed = own is not None or not self._is_alone or type(self._sampler) is SequentialSampler
+        is_known = not own_generators(loader) and not loader.persistent_workers  # whose first epoch draws one seed more
+        order = "seed" if is_by_seed else "generators" if is_known else ""
+        return Drawing(
+            num_ranks,
+            order if is_shareable else "",
+            length_of(self._sampler if own is None else own.dataset),
+            (loader.batch_size or 1) if of_samples else 1,
+            "samples" if of_samples else "batches",
+            is_shareable=is_shareable,
+        )
+
+    @property
     def name(self) -> str:
         """The loader's class, for people."""
         return type(self._loader).__name__
@@ -233,35 +263,6 @@ class ShardedLoader:
         if length is None:
             return None
         return length // self._num_ranks if self._take_turns else length
-
-
-def _drawn_by(loader: Iterable[Any]) -> Any:
-    """Return what draws a loader's samples, or its batches where these are drawn as a whole; None for a stream."""
-    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-        return None
-    return loader.batch_sampler if draws_batches(loader) else loader.sampler
-
-
-def _draws_everything(sampler: Any, loader: Any) -> bool:
-    """Return whether the sampler is torch's own, and draws every sample of the loader's data exactly once."""
-    if loader.batch_size is None or draws_batches(loader):
-        return False
-    if getattr(sampler, "data_source", None) is not loader.dataset:
-        return False
-    if type(sampler) is RandomSampler:
-        return not sampler.replacement and sampler.num_samples == len(sampler.data_source)
-    return type(sampler) is SequentialSampler
-
-
-def _distributed(sampler: Any, loader: Any, rank: int, num_ranks: int, seed: int) -> DistributedSampler[Any]:
-    return DistributedSampler(
-        loader.dataset,
-        num_replicas=num_ranks,
-        rank=rank,
-        shuffle=isinstance(sampler, RandomSampler),
-        seed=seed,
-        drop_last=loader.drop_last,
-    )
 
 
 def _for_other_ranks(split: Split, rank: int, num_ranks: int) -> UserError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -58,28 +58,46 @@ class EveryNthSampler(Sampler[Any]):
         self._numbers.tell(self._source, number)
 
     def __iter__(self) -> Iterator[Any]:
-        drawn = self._drawn()
-        over = len(drawn) % self._num_ranks
-        if over and self._fill_up:
-            drawn += itertools.islice(itertools.cycle(list(drawn)), self._num_ranks - over)
-        elif over:
-            del drawn[-over:]
-        return iter(drawn[self._rank :: self._num_ranks])
+        return iter(share_of(self.drawn(), 0, self._rank, self._num_ranks, fill_up=self._fill_up))
 
     def __len__(self) -> int:
-        whole, over = divmod(len(self._source), self._num_ranks)
-        return whole + (1 if over and self._fill_up else 0)
+        return length_of_share(len(self._source), self._num_ranks, fill_up=self._fill_up)
 
-    def _drawn(self) -> list[Any]:
+    def drawn(self) -> list[Any]:
         """Return all that the sampler draws in this epoch, the same on every rank."""
         before = RandomState.capture()
         try:
-            _seed(self._seed + self._epoch, _generators(self._source))
+            _seed(self._seed + self._epoch, own_generators(self._source))
             drawn = list(self._source)
             self.look = digest(drawn)
             return drawn
         finally:
             before.restore()
+
+
+def share_of(order: Sequence[Any], start: int, rank: int, num_ranks: int, *, fill_up: bool) -> list[Any]:
+    """Return one rank's share of what an epoch draws from a place on: every N-th, as many on each rank.
+
+    Args:
+        order: All that the epoch draws.
+        start: How much of it was drawn before.
+        rank: Whose share.
+        num_ranks: N.
+        fill_up: Whether the epoch's beginning fills the last round; else an incomplete one is left out.
+    """
+    rest = list(order[start:])
+    over = len(rest) % num_ranks
+    if over and fill_up:
+        rest += itertools.islice(itertools.cycle(order), num_ranks - over)
+    elif over:
+        del rest[-over:]
+    return rest[rank::num_ranks]
+
+
+def length_of_share(num: int, num_ranks: int, *, fill_up: bool) -> int:
+    """Return the length of `share_of`, where ``num`` are left."""
+    whole, over = divmod(max(0, num), num_ranks)
+    return whole + (1 if over and fill_up else 0)
 
 
 def every_nth_batch(
@@ -88,6 +106,7 @@ def every_nth_batch(
     num_ranks: int,
     seed: int,
     *,
+    start: int = 0,
     drawn: Callable[[list[Any]], None] = lambda _: None,
 ) -> Iterator[Any]:
     """Yield every N-th batch of a stream; an incomplete last round is left out, so that no rank waits for another.
@@ -100,6 +119,7 @@ def every_nth_batch(
         rank: Whose batches to yield.
         num_ranks: N.
         seed: Of the stream's generators.
+        start: Batches that were trained on before: they are drawn and dropped.
         drawn: Told of each round of batches that was drawn, one for each rank; the last has fewer.
     """
     batches: Iterator[Any] | None = None
@@ -108,8 +128,8 @@ def every_nth_batch(
         of_training = RandomState.capture()
         try:
             if batches is None or of_stream is None:
-                _seed(seed, _generators(loader))
-                batches = iter(loader)
+                _seed(seed, own_generators(loader))
+                batches = itertools.islice(loader, start, None)
             else:
                 of_stream.restore()
             turn = list(itertools.islice(batches, num_ranks))
@@ -130,7 +150,7 @@ def _seed(seed: int, generators: list[torch.Generator]) -> None:
         generator.manual_seed(seed)
 
 
-def _generators(source: Any) -> list[torch.Generator]:
+def own_generators(source: Any) -> list[torch.Generator]:
     """Return the generators given to a loader or sampler, and to the samplers inside it."""
     found: list[torch.Generator] = []
     while source is not None:

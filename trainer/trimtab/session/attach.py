@@ -64,6 +64,7 @@ def attach(
     scheduler_interval: SchedulerInterval = "epoch",
     scaler: GradScaler | None = None,
     extra_state: Sequence[Stateful | torch.optim.Optimizer] = (),
+    on_resize: Callable[[int, int], None] | None = None,
     job: str | Path | None = None,
     plan: str | None = None,
     run_directory: str | Path | None = None,
@@ -84,6 +85,8 @@ def attach(
         scaler: A GradScaler, which the session steps and updates.
         extra_state: Whatever else a step changes and a trial must put back, such as averaged weights or a second
             optimizer; each has ``state_dict`` and ``load_state_dict``.
+        on_resize: Is called with the former and the present number of ranks, once a checkpoint that another number
+            wrote has been restored: the place to adapt the learning rate.
         job: The file of a TrainingJob. None: that of ``TRIMTAB_JOB``, or else a job of defaults.
         plan: Replaces the job's plan. None: that of ``TRIMTAB_PLAN``, if it is set.
         run_directory: Where the run is recorded. None: ``TRIMTAB_RUN_DIR``, or else runs/ and the job's name.
@@ -101,7 +104,9 @@ def attach(
     check_arguments(model, optimizers, scheduler, scheduler_interval, scaler, extra_state)
     if alternating_optimizers:
         check_turns(optimizers, scaler)
-    options = SessionOptions(scheduler, scheduler_interval, LossScale(scaler), extra_state, alternating_optimizers)
+    options = SessionOptions(
+        scheduler, scheduler_interval, LossScale(scaler), extra_state, alternating_optimizers, on_resize
+    )
     request = AttachRequest(
         Session,
         model,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -28,5 +28,7 @@ class SessionOptions:
     """Whatever else a step changes and a trial must put back."""
     alternating_optimizers: bool = False
     """True if each step is of one of the optimizers."""
+    on_resize: Callable[[int, int], None] | None = None
+    """Is called with the former and the present number of ranks, where a checkpoint of another number was restored."""
     seed: int = 0
     """Of the shuffles of loaders."""

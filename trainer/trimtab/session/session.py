@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal, SupportsFloat
 
 import torch
@@ -29,15 +28,15 @@ from trimtab.engine.phase_timer import Phase
 from trimtab.plan.plan import Plan
 from trimtab.run_files.recorder import Recorder
 from trimtab.run_files.steps import OF_EVERY_EVALUATION
+from trimtab.session.checkpoints.progress_calls import ProgressCalls
 from trimtab.session.options import SessionOptions
 from trimtab.session.rank_ops import RankOps
 from trimtab.session.script_numbers import checked_loss, one_number
-from trimtab.session.step_counter import StepInTrial
 from trimtab.session.training import Training
 from trimtab.transport.group import Group
 
 
-class Session:
+class Session(ProgressCalls):
     """Made by `trimtab.attach`; every rank has one."""
 
     def __init__(
@@ -104,20 +103,9 @@ class Session:
         return self._ranks.all_reduce(value, op)
 
     @property
-    def in_trial(self) -> bool:
-        """True if the present steps belong to a trial: they will be undone, so a user's logging should be quiet."""
-        return self._training.trials.is_active
-
-    @property
     def plan(self) -> Plan:
         """The plan in force."""
         return self._engine.plan
-
-    @property
-    def steps(self) -> int:
-        """Training steps taken, trials not counted. During a trial it equals no number (`StepInTrial`)."""
-        num = self._training.steps.num
-        return StepInTrial(num) if self.in_trial else num
 
     def batches(self, loader: Iterable[Any], *, sharded: bool = False) -> Batches:
         """Return this rank's share of ``loader``, and its length; it runs trials on the way by replaying batches.
@@ -142,7 +130,7 @@ class Session:
         Raises:
             UserError: A loop over `batches` is under way.
         """
-        for _ in self._loops.trials():
+        for _ in self._loops.own.trials():
             step()
 
     def step(self, loss: Tensor | float | None = None) -> None:
@@ -228,67 +216,6 @@ class Session:
             raise UserError("comes between two steps; enter it after the step", field="session.anchor")
         with self._engine.at_anchor():
             yield
-
-    def epochs(self, num_epochs: int) -> Iterator[int]:
-        """Return the numbers, from 0, of the epochs to train: all ``num_epochs``, or what a loaded state leaves."""
-        return self._training.resume.epochs(num_epochs)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return how far training has come (steps, epochs, batches), in plain numbers; the same on every rank."""
-        return self._training.resume.state_dict(self._training.steps.num)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where `state_dict` was taken. Every rank calls it; what counts is rank 0's ``state``.
-
-        Weights, optimizer and scheduler are the script's to load.
-
-        Raises:
-            UserError: A step has been taken or a loop has begun, or this is no such state.
-        """
-        steps = self._training.steps
-        steps.go_to(self._training.resume.load_state_dict(state, steps.num))
-        self._engine.resume_at(steps.num)
-
-    def checkpoint(self, *, wait: bool = True) -> None:
-        """Write a checkpoint of the job now; every rank calls it together, between two steps.
-
-        Nothing is written in a trial, whose steps are undone.
-
-        Args:
-            wait: Whether to return once it is whole, or could not be written; else as soon as its tensors are copied.
-
-        Raises:
-            UserError: The job has no ``spec.checkpoint``, or a backward pass has run whose step has not been taken.
-        """
-        self._training.checkpoint(wait=wait)
-
-    def save_exchange(self, folder: str | Path) -> None:
-        """Keep on disk what every rank's exchange carries after this step: a file a rank.
-
-        The files of the newest whole step before it stay as well, and older ones are removed. Every rank calls it
-        together, between two steps, with a folder that may be each host's own or one that all share. Nothing is
-        written in a trial, whose steps are undone, nor by a single process.
-
-        Raises:
-            UserError: One of the ranks cannot write; raised on every rank.
-        """
-        if not self.in_trial:
-            self._training.exchange_checkpoint.save(folder, self._training.steps.num)
-
-    def load_exchange(self, folder: str | Path) -> None:
-        """Go on from the newest step whose files are whole: bit for bit, where there are as many ranks as there were.
-
-        It is a step of the session's, where `load_state_dict` was called, and of the model's weights. Of another
-        number of ranks, or where other ranks share hosts, what the old ones held back is shared out among the new, and
-        nothing of it is lost; what schemes had learned is learned anew. Every rank calls it, after `trimtab.attach`
-        and before the first step, with the model and optimizer of that step.
-
-        Raises:
-            UserError: There is no whole step, a file is damaged, or the state is of another model or of another
-                step's weights; raised on every rank.
-        """
-        steps = self._training.steps
-        steps.go_to(self._training.exchange_checkpoint.load(folder, steps.num))
 
     def close(self) -> None:
         """Undo a trial that was left, write out what is pending, leave the group and let go of the model."""

@@ -114,8 +114,11 @@ class Training:
             )
         else:
             self._join(group, plan)
+        own_engine = self.engine if isinstance(self.engine, StepEngine) else None
+        self.state = JobState(model, optimizers, options, self.loops, self.steps, own_engine, self._control)
         if checkpoints is not None:
-            self.checkpointing = self._checkpointing(checkpoints)
+            tiers = open_proven(checkpoints, group, self.ranks)
+            self.checkpointing = Checkpointing(checkpoints, tiers, self.state, group, ranks, recorder)
             self.checkpointing.restore()
             own = weakref.ref(self.checkpointing)
             take_back = at_exit(lambda: None if (open_one := own()) is None else open_one.close())
@@ -177,12 +180,6 @@ class Training:
         recorder.starting("waiting for the other ranks to have their kernels ready")
         follow_up.follow_first()
         barrier(group)
-
-    def _checkpointing(self, settings: CheckpointSettings) -> Checkpointing:
-        engine = self.engine if isinstance(self.engine, StepEngine) else None
-        state = JobState(self.model, self._optimizers, self._options, self.loops, self.steps, engine, self._control)
-        tiers = open_proven(settings, self._group, self.ranks)
-        return Checkpointing(settings, tiers, state, self._group, self.ranks, self._recorder)
 
     def checkpoint(self, *, wait: bool) -> None:
         """Write a checkpoint now; see `Session.checkpoint`."""

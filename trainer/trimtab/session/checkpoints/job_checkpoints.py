@@ -125,7 +125,7 @@ class Checkpointing:
     def follow(self) -> None:
         """Agree on a checkpoint if a rank asks for one; every rank calls it together, between two steps.
 
-        It is written when the script asks for its next batch, so that it holds what the script does after a step.
+        It is written when the script's loop goes on, so that it holds what the script does after a step.
         """
         wish = self._wish(self._state.steps.num)
         wish = wish if self._group is None else max(gather_numbers(self._group, wish))
@@ -133,7 +133,7 @@ class Checkpointing:
             return
         tiers = list(self._tiers) if wish == self._wish_to_end else [self._tiers[wish - 1]]
         self._agreed = Agreed(self._agree(tiers), tiers, is_last=wish == self._wish_to_end)
-        if self._state.loops.generators_at_begin is None:
+        if not self._state.loops.is_under_way:
             self.write_agreed()
 
     def write_agreed(self) -> None:

@@ -52,14 +52,15 @@ class JobState:
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "scheduler": None if scheduler is None else scheduler.state_dict(),
             "scale": self.options.scale.state_dict(),
-            "position": self.loops.position(self.steps.num).to_state(),
+            "position": self.position.to_state(),
             "controller": self.control.state_dict(),
         }
 
     def own(self) -> State:
         """Return what is this rank's alone."""
         began, generators = self.loops.generators_at_begin, RandomState.capture()
-        has_given = self.loops.position(self.steps.num).batches > 0
+        position = self.position
+        has_given = position.batches > 0 or position.drawn > 0
         if began is not None and not has_given:  # the loop begins anew, and draws again
             generators = began
         return {
@@ -74,6 +75,22 @@ class JobState:
     @property
     def _hosts(self) -> list[list[int]] | None:
         return None if self.engine is None else [list(host) for host in self.engine.group.hosts]
+
+    @property
+    def position(self) -> Position:
+        """Where training is."""
+        return self.loops.position(self.steps.num)
+
+    @property
+    def is_mid_step(self) -> bool:
+        """True if a backward pass has run whose step has not been taken."""
+        engine = self.engine
+        return engine is not None and (engine.exchanger.is_mid_step or engine.pending_step.has_begun)
+
+    @property
+    def rank(self) -> int:
+        """Number of this process among them."""
+        return 0 if self.engine is None else self.engine.group.rank
 
     @property
     def num_ranks(self) -> int:
@@ -119,9 +136,7 @@ class JobState:
         """
         own = parts[self.ranks_needed(num_before)[0]]
         self.model.load_state_dict(shared["model"])
-        for name, kept in own["buffers"].items():
-            part, _, last = name.rpartition(".")
-            put_back(self.model.get_submodule(part), last, kept)
+        self._restore_buffers(own)
         for optimizer, kept in zip(self.optimizers, shared["optimizers"], strict=True):
             load_optimizer(optimizer, kept)
         if self.options.scheduler is not None and shared["scheduler"] is not None:
@@ -129,12 +144,35 @@ class JobState:
         self.options.scale.load_state_dict(shared["scale"])
         for each, kept in zip(self.options.extra_state, own["extra_state"], strict=True):
             _load(each, kept)
-        is_same = num_before == self.num_ranks and own["hosts"] == self._hosts
         position = Position.from_state(shared["position"])
+        is_same = self._go_on(position, own, parts, num_before, shared["controller"])
+        if num_before != self.num_ranks and self.options.on_resize is not None:
+            self.options.on_resize(num_before, self.num_ranks)
+        return is_same
+
+    @torch.no_grad()
+    def restore_session(self, own: State) -> None:
+        """Go on from what `own` returned on this rank, and from ``position`` and ``controller`` beside it.
+
+        Model and optimizers are of that step already.
+        """
+        self._restore_buffers(own)
+        self._go_on(Position.from_state(own["position"]), own, {self.rank: own}, self.num_ranks, own["controller"])
+
+    def _restore_buffers(self, own: State) -> None:
+        for name, kept in own["buffers"].items():
+            part, _, last = name.rpartition(".")
+            put_back(self.model.get_submodule(part), last, kept)
+
+    def _go_on(
+        self, position: Position, own: State, parts: Mapping[int, State], num_before: int, controller: State | None
+    ) -> bool:
+        """Take over what exchanges carried, and go to a position; return what `restore` returns."""
+        is_same = num_before == self.num_ranks and own["hosts"] == self._hosts
         if self.engine is not None:
             self._restore_engine(parts, num_before, is_same=is_same, step=position.steps)
             if self.engine.group.rank == 0:
-                self.control.load_state_dict(shared["controller"], self.engine.plan)
+                self.control.load_state_dict(controller, self.engine.plan)
         self.steps.go_to(position.steps)
         began = own["random_at_loop"]
         self.loops.resume(position, None if began is None else RandomState.from_state(began))
