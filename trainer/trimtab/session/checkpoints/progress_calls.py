@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from trimtab_api.errors import UserError
+
+from trimtab.session.checkpoints.rank_state import RankState
 from trimtab.session.script_numbers import whole_number
 from trimtab.session.step_counter import StepInTrial
 from trimtab.session.training import Training
@@ -65,6 +68,18 @@ class ProgressCalls:
         steps = self._training.steps
         steps.go_to(self._training.resume.load_state_dict(state, steps.num))
         self._training.engine.resume_at(steps.num)
+
+    @property
+    def stateful(self) -> RankState:
+        """All that this rank's session carries, for ``torch.distributed.checkpoint``: it saves and loads the value.
+
+        Every rank saves and loads it together, between two steps and outside of trials.
+        """
+        if self.in_trial:
+            raise UserError(
+                "comes in a trial, whose steps are undone; save where not session.in_trial", field="stateful"
+            )
+        return RankState(self._training.state)
 
     def checkpoint(self, *, wait: bool = True) -> None:
         """Write a checkpoint of the job now; every rank calls it together, between two steps.
