@@ -75,8 +75,9 @@ def recorded(run: Path) -> list[str]:
     return [each["plan"] for each in steps]
 
 
-def test_a_trainer_that_resumes_goes_on_with_what_compression_held_back(tmp_path: Path) -> None:
-    script = HERE / "resuming_transformers.py"
+@pytest.mark.parametrize("framework", ["transformers", "lightning", "accelerate"])
+def test_a_framework_that_resumes_goes_on_with_what_compression_held_back(framework: str, tmp_path: Path) -> None:
+    script = HERE / f"resuming_{framework}.py"
     run(tmp_path, "torch.distributed.run", "--standalone", "--nproc-per-node=2", script, tmp_path)
     for rank in range(2):
         whole, resumed = json.loads((tmp_path / f"rank-{rank}.json").read_text())

@@ -6,10 +6,14 @@ trainer.fit(module, loader)
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from trimtab.integrations import exchange_folder
 from trimtab.run_files.steps import OF_EVERY_EVALUATION
 from trimtab.session.attach import attach
 from trimtab.session.session import Session
@@ -19,11 +23,12 @@ class TrimtabCallback(Callback):
     """Attaches the module and its optimizers when training begins, and closes the session when it ends.
 
     ``options`` go to `trimtab.attach`: ``job``, ``plan``, ``run_directory``. The Trainer draws its batches by itself,
-    so there are no trials.
+    so there are no trials. Beside each checkpoint lies what the exchange carries, in a folder of the checkpoint's name
+    and ``.trimtab``; ``fit(ckpt_path=...)`` goes on from it.
     """
 
     def __init__(self, **options: Any) -> None:
-        self._options = options
+        self._options, self._unwatch = options, contextlib.ExitStack()
         self.session: Session | None = None
         """While the Trainer trains."""
 
@@ -32,6 +37,26 @@ class TrimtabCallback(Callback):
         model = trainer.strategy.model
         assert model is not None, "the strategy has it before training starts"
         self.session = attach(model, trainer.optimizers, **self._options)
+        self._watch_checkpoints(trainer)
+        if trainer.ckpt_path is not None:
+            exchange_folder.go_on(self.session, _beside(trainer.ckpt_path), trainer.ckpt_path)
+
+    def _watch_checkpoints(self, trainer: Trainer) -> None:
+        """Keep the exchange beside each checkpoint; a callback's own hooks are not told the checkpoint's path."""
+        save, remove = trainer.save_checkpoint, trainer.strategy.remove_checkpoint
+
+        def save_both(filepath: str | Path, *arguments: Any, **options: Any) -> None:
+            if self.session is not None:
+                self.session.save_exchange(_beside(filepath))
+            save(filepath, *arguments, **options)
+
+        def remove_both(filepath: str | Path) -> None:
+            remove(filepath)
+            shutil.rmtree(_beside(filepath), ignore_errors=True)
+
+        vars(trainer)["save_checkpoint"], vars(trainer.strategy)["remove_checkpoint"] = save_both, remove_both
+        self._unwatch.callback(vars(trainer).pop, "save_checkpoint")
+        self._unwatch.callback(vars(trainer.strategy).pop, "remove_checkpoint")
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Close the session after the last step."""
@@ -52,3 +77,8 @@ class TrimtabCallback(Callback):
         if self.session is not None:
             self.session.close()
             self.session = None
+            self._unwatch.close()
+
+
+def _beside(checkpoint: str | Path) -> Path:
+    return Path(f"{checkpoint}.{exchange_folder.NAME}")

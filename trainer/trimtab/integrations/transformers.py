@@ -13,13 +13,11 @@ from typing import Any
 from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from trimtab.integrations import exchange_folder
 from trimtab.run_files.steps import OF_EVERY_EVALUATION
 from trimtab.session.attach import attach
 from trimtab.session.script_numbers import is_one_number
 from trimtab.session.session import Session
-
-#: A folder in each checkpoint of the Trainer's.
-_FOLDER = "trimtab"
 
 
 class TrimtabCallback(TrainerCallback):
@@ -40,20 +38,14 @@ class TrimtabCallback(TrainerCallback):
         trainer = self._trainer
         assert trainer.optimizer is not None, "the Trainer makes it before training begins"
         self.session = attach(trainer.model_wrapped, trainer.optimizer, **self._options)
-        if state.global_step and self.session.num_ranks > 1:
-            self._go_on(self.session, _checkpoint(args, state))
-
-    def _go_on(self, session: Session, checkpoint: Path) -> None:
-        """Load what the exchange carried at a checkpoint, if rank 0 finds it."""
-        if session.all_reduce(float((checkpoint / _FOLDER).is_dir()), "max"):
-            session.load_exchange(checkpoint / _FOLDER)
-        elif session.is_main:
-            print(f"trimtab: {checkpoint} has no folder {_FOLDER}; residuals start at zero", flush=True)
+        if state.global_step:
+            checkpoint = _checkpoint(args, state)
+            exchange_folder.go_on(self.session, checkpoint / exchange_folder.NAME, checkpoint)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         """Save beside the checkpoint that the Trainer has written, on every rank after the same step."""
         if self.session is not None:
-            self.session.save_exchange(_checkpoint(args, state) / _FOLDER)
+            self.session.save_exchange(_checkpoint(args, state) / exchange_folder.NAME)
 
     def on_evaluate(self, *_: Any, metrics: dict[str, Any] | None = None, **__: Any) -> None:
         """Record an evaluation, by the names that the Trainer has for it."""
