@@ -69,11 +69,14 @@ class Resumption:
         before, drawing = self._position, share.drawing
         if not before.batches and not before.drawn:
             return Start(share)
-        is_same = before.ranks in (0, drawing.ranks)
-        present = RestOfEpoch(share, before, before.drawn_before, self._began) if before.drawn_before else share
-        if is_same and present.num_batches == before.of_batches:
+        can_share_out, present = not _why_anew(before, share, self._began), share
+        if before.drawn_before:
+            if not can_share_out:
+                return Start(share)
+            present = RestOfEpoch(share, before, before.drawn_before, self._began)
+        if before.ranks in (0, drawing.ranks) and present.num_batches == before.of_batches:
             return Start(present, before.batches, self._began, has_trained=True)
-        if _why_anew(before, share, self._began):
+        if not can_share_out:
             return Start(share)
         return Start(
             RestOfEpoch(share, before, before.drawn, self._began),
