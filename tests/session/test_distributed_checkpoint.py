@@ -78,12 +78,13 @@ def loaded(rank: int, size: int, text: str, folder: Path, how: str = "dcp") -> l
         for parameter in group["params"]:
             job.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     kept = job.kept()
-    if how == "torch.load":
-        del kept["session"]
+    session = {"session": kept.pop("session")}
     dcp.load(kept, checkpoint_id=folder)
     job.model.load_state_dict(kept["model"])
     job.optimizer.load_state_dict(kept["optimizer"])
-    if how == "torch.load":
+    if how == "dcp":
+        dcp.load(session, checkpoint_id=folder)
+    else:
         job.session.stateful.load_state_dict(torch.load(folder / f"alone-{rank}.pt", weights_only=True))
     assert job.session.steps == SAVED_AT
     job.train()
