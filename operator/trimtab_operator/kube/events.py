@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from trimtab_api.trainingjob.status import State, Status
+from trimtab_api.trainingjob.status import ConditionType, State, Status
 from trimtab_api.trainingjob.types import API_VERSION, KIND
 
 from trimtab_operator.kube.api import Api, RefusedError
@@ -25,6 +25,11 @@ from trimtab_operator.observability import metrics
 WAITING_FOR_TRAINING = "WaitingForTraining"
 #: Reasons of Ready that name no obstacle.
 _NO_OBSTACLES = (*get_args(State), WAITING_FOR_TRAINING)
+#: What rank 0 says is bad, and the event that tells that it is good again.
+_RECOVERED: dict[ConditionType, str] = {
+    "NetworkDegraded": "NetworkRecovered",
+    "CheckpointFailing": "CheckpointRecovered",
+}
 #: Reasons of events that follow from what rank 0 says of training alone.
 NEWS = ("PlanChanged", "NetworkDegraded", "NetworkRecovered", "CheckpointFailing", "CheckpointRecovered")
 
@@ -70,7 +75,7 @@ def _plan(status: Status) -> object:
 
 def _condition_events(before: Status, after: Status) -> Iterator[Event]:
     """Yield events for what rank 0 says is bad, or good again, and for a problem that keeps workers from starting."""
-    for kind, recovered in (("NetworkDegraded", "NetworkRecovered"), ("CheckpointFailing", "CheckpointRecovered")):
+    for kind, recovered in _RECOVERED.items():
         was, now = before.condition(kind), after.condition(kind)
         if now is not None and now.status != (was.status if was else "False"):
             bad = now.status == "True"

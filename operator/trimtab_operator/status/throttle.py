@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from trimtab_api.trainingjob.status import Status
+from trimtab_api.trainingjob.status import ConditionType, Status
 
 from trimtab_operator.kube.text import parse_time
 
@@ -12,7 +12,7 @@ from trimtab_operator.kube.text import parse_time
 STARTING_SECONDS = 10.0
 _OF_TRAINING = ("step", "loss", "gain", "last_progress_time", "step_time", "plan", "network", "checkpoint")
 #: Conditions that follow from what rank 0 says alone.
-_CONDITIONS = ("NetworkDegraded", "CheckpointFailing")
+_CONDITIONS: tuple[ConditionType, ...] = ("NetworkDegraded", "CheckpointFailing")
 #: Seconds by which a written time may be earlier than the write: it is cut to the second.
 _CUT_SECONDS = 1.0
 

@@ -115,7 +115,9 @@ class Checkpointing:
     def _tier_due(self, step: int) -> int:
         """Return the number of the most durable place for which a checkpoint is due; else nothing."""
         now = self._now()
-        due = (number for number, tier in enumerate(self._tiers, 1) if not tier.has_leftovers and tier.is_due(now, step))
+        due = (
+            number for number, tier in enumerate(self._tiers, 1) if not tier.has_leftovers and tier.is_due(now, step)
+        )
         return max(due, default=_NOTHING)
 
     @property
