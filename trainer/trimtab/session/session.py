@@ -28,8 +28,8 @@ from trimtab.engine.phase_timer import Phase
 from trimtab.plan.plan import Plan
 from trimtab.run_files.recorder import Recorder
 from trimtab.run_files.steps import OF_EVERY_EVALUATION
-from trimtab.session.checkpoints.progress_calls import ProgressCalls
 from trimtab.session.options import SessionOptions
+from trimtab.session.progress_calls import ProgressCalls
 from trimtab.session.rank_ops import RankOps
 from trimtab.session.script_numbers import checked_loss, one_number
 from trimtab.session.training import Training
