@@ -107,20 +107,20 @@ class JobState:
         return [first, *(each for each in needed if each != first)]
 
     def misfit(self, shared: State, parts: Mapping[int, State]) -> str:
-        """Return why the script cannot take over a checkpoint, for the user; empty if it can."""
+        """Return why the script cannot take over a checkpoint, without the remedy; empty if it can."""
         shapes = [[len(group["params"]) for group in optimizer.param_groups] for optimizer in self.optimizers]
         num_others = len(self.options.extra_state)
         try:
             kept = [[len(group["params"]) for group in state["param_groups"]] for state in shared["optimizers"]]
             nums_kept = {len(part["extra_state"]) for part in parts.values()}
         except (KeyError, TypeError):
-            return "holds checkpoints that no session wrote; name another path"
+            return "holds checkpoints that no session wrote"
         other = ""
         if kept != shapes:
             other = f"optimizers (parameters by group: {kept}, here {shapes})"
         elif nums_kept != {num_others}:
             other = f"extra_state ({', '.join(map(str, sorted(nums_kept)))} objects, here {num_others})"
-        return f"holds checkpoints of other {other}; name another path" if other else ""
+        return f"holds checkpoints of other {other}" if other else ""
 
     @torch.no_grad()
     def restore(self, shared: State, parts: Mapping[int, State], num_before: int) -> bool:

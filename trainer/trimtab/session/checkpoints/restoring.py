@@ -104,7 +104,7 @@ class Restoring:
             parts = {rank: read_part(tier.store, folder, manifest.parts[rank]) for rank in needed}
             shared = read_part(tier.store, folder, manifest.parts[-1])
             misfit = self.state.misfit(shared, parts)
-            mistake = UserError(misfit, field=tier.field, value=tier.where) if misfit else None
+            mistake = tier.mistake(misfit) if misfit else None
             return _Found("", mistake, shared, parts, manifest.num_ranks)
         except DamagedError as error:
             return _Found(str(error))
