@@ -36,4 +36,4 @@ def test_each_still_finds_what_it_imports():
 def test_an_unknown_one_is_refused_with_those_that_there_are():
     refused = run("benchmarks", "costs/nothing")
     assert refused.returncode == 2
-    assert refused.stderr.startswith("benchmarks: 'costs/nothing': choose from costs/echoes, costs/emulated_network, ")
+    assert refused.stderr.startswith("benchmarks: 'costs/nothing': choose from costs/checkpoints, costs/echoes, ")
