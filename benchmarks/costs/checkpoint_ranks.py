@@ -100,20 +100,25 @@ def measure(rank: int, size: int, folder: Path, batch: int, pixels: int, rounds:
     own = Rank(folder, batch, pixels)
     own.steps(4)
     plain: list[float] = []
+    idle: list[float] = []
     found: dict[str, dict[str, list[float]]] = {}
     for number in range(rounds + 1):
         found = found if number > 1 else {}  # the first round warms up
+        processor = time.process_time()
         plain = [*plain, *own.steps(steps)] if number else own.steps(1)[:0]
+        idle.append(time.process_time() - processor)
         for name, save in (("trimtab", own.saved_by_trimtab), ("torch", own.saved_by_torch)):
             own.session.barrier()
+            processor = time.process_time()
             pause, written = save(number)
             beside = own.steps(steps)
-            kept = found.setdefault(name, {"pause": [], "write": [], "beside": []})
+            kept = found.setdefault(name, {"pause": [], "write": [], "beside": [], "processor": []})
             kept["pause"].append(pause)
             kept["write"].append(written())
             kept["beside"].append(sum(beside) / steps)
+            kept["processor"].append(time.process_time() - processor)
             own.session.barrier()
-    return {"step": statistics.median(plain), **found}
+    return {"step": statistics.median(plain), "processor": statistics.median(idle[1:]), **found}
 
 
 def resumed(rank: int, size: int, folder: Path, batch: int, pixels: int) -> dict[str, float]:

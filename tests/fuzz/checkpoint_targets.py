@@ -27,8 +27,8 @@ class InMemory(Store):
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
 
-    def write(self, name: str, data: bytes) -> None:
-        self.files[name] = data
+    def write(self, name: str, data: bytes | memoryview) -> None:
+        self.files[name] = bytes(data)
 
     def read(self, name: str) -> bytes:
         if name not in self.files:

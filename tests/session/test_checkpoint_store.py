@@ -104,7 +104,7 @@ class SlowStore(LocalStore):
         super().__init__(root)
         self.may_go_on = threading.Event()
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes | memoryview) -> None:
         assert self.may_go_on.wait(60)
         super().write(name, data)
 

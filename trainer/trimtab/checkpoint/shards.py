@@ -18,6 +18,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
+from trimtab.checkpoint.packing import packed
 from trimtab.checkpoint.state_tree import NotPlainError, Parts, put_together
 from trimtab.checkpoint.store import Store
 
@@ -50,7 +51,7 @@ class FileRecord:
     sha256: str
 
     @classmethod
-    def of(cls, name: str, data: bytes) -> FileRecord:
+    def of(cls, name: str, data: bytes | memoryview) -> FileRecord:
         """Return the record of ``data`` under ``name``."""
         return cls(name, len(data), hashlib.sha256(data).hexdigest())
 
@@ -101,7 +102,7 @@ def write_part(store: Store, folder: str, name: str, parts: Parts, pace: Callabl
     """
     shards = []
     for number, tensors in enumerate(_shards_of(parts.tensors)):
-        data = safetensors.torch.save(tensors)
+        data = packed(tensors)
         file = FileRecord.of(f"{name}-{number}.safetensors", data)
         store.write(f"{folder}/{file.name}", data)
         shards.append(file)

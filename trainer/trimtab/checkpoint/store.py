@@ -22,7 +22,7 @@ class Store(ABC):
     """Files by name; a name may hold one slash. A file is there as a whole or not at all, unless its writer died."""
 
     @abstractmethod
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes | memoryview) -> None:
         """Keep ``data`` under ``name``; it outlives this process, and a local host, when this returns.
 
         Raises:
@@ -72,7 +72,7 @@ class LocalStore(Store):
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes | memoryview) -> None:
         """See `Store.write`."""
         path = self._root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,17 +131,17 @@ class RemoteStore(Store):
             self._filesystem, root = fsspec.core.url_to_fs(self._url, skip_instance_cache=True)
         self._root = root.rstrip("/")
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes | memoryview) -> None:
         """See `Store.write`."""
         with self._connected() as filesystem:
             path = f"{self._root}/{name}"
             try:
-                filesystem.pipe_file(path, data)
+                filesystem.pipe_file(path, bytes(data))
             except FileNotFoundError:
                 if not self._has_folders():
                     raise
                 filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
-                filesystem.pipe_file(path, data)
+                filesystem.pipe_file(path, bytes(data))
 
     def _has_folders(self) -> bool:
         """Return whether folders can be made. A bucket is never made: its name may be misspelt."""

@@ -55,7 +55,7 @@ class KeeperClient:
         """Close the channel."""
         self._channel.close()
 
-    def put(self, name: str, data: bytes, sha256: bytes) -> Callable[[], None]:
+    def put(self, name: str, data: bytes | memoryview, sha256: bytes) -> Callable[[], None]:
         """Begin to send a file; return what waits until the keeper has it, and raises `OSError` if it does not."""
         messages = _messages(name, data, sha256)
         call: Any = self._stub.Put.future(messages, timeout=_seconds_for(len(data)))
@@ -116,7 +116,7 @@ class KeeperClient:
             raise OSError(f"worker {self.worker}'s keeper {format_grpc_error(error)}") from None
 
 
-def _messages(name: str, data: bytes, sha256: bytes) -> Iterator[keeper_pb2.PutRequest]:
+def _messages(name: str, data: bytes | memoryview, sha256: bytes) -> Iterator[keeper_pb2.PutRequest]:
     yield keeper_pb2.PutRequest(name=name, size=len(data), sha256=sha256)
     view = memoryview(data)
     for begin in range(0, len(view), CHUNK_BYTES):

@@ -44,7 +44,7 @@ class MemoryStore(Store):
         self._places: tuple[str, list[KeeperClient]] = "", []
         """The folder that was written last, and the keepers that its files go to."""
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes | memoryview) -> None:
         """Keep a file on two keepers; one is enough where no other takes it, which is said.
 
         Raises:
