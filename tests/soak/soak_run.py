@@ -40,14 +40,15 @@ class Soak:
     def __init__(self, job: SoakedJob, report: SoakReport, say: Callable[[str], None]) -> None:
         self.job, self.report, self._say = job, report, say
 
-    def train_through(self, faults: list[Fault], deadline: float) -> None:
-        """Start the job, make the faults happen until ``deadline`` (of the monotonic clock), and stop the job."""
+    def train_through(self, faults: list[Fault], seconds: float) -> None:
+        """Start the job, make the faults happen for at most so many seconds from its first step, and stop the job."""
         began = time.monotonic()
         self.job.start()
         if not self._until_stepped(began, None, FIRST_STEP_SECONDS):
             self.report.problems.append(f"no step within {FIRST_STEP_SECONDS:g} s: {self._last_words()}")
             return
         self.report.notes.append(f"first step after {time.monotonic() - began:.1f} s")
+        deadline = time.monotonic() + seconds
         for number, fault in enumerate(faults):
             if time.monotonic() > deadline:
                 self.report.notes.append(f"out of time: {len(faults) - number} faults of the plan did not happen")
@@ -186,7 +187,7 @@ def soak(
     job = SoakedJob(folder, report.plan, clock_environment(folder))
     with volume(job.checkpoints):
         try:
-            Soak(job, report, say).train_through(faults, time.monotonic() + minutes * 90.0)
+            Soak(job, report, say).train_through(faults, minutes * 90.0)
         finally:
             for process in job.processes():
                 process.kill()
