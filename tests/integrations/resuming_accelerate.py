@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 import trimtab
 from accelerate import Accelerator
+from accelerate.utils import DataLoaderConfiguration
 from plans import data, make_model
 from torch import nn
 from torch.utils.data import DataLoader
@@ -21,7 +22,8 @@ OUT = Path(sys.argv[1])
 
 def train(folder: str, first: int, last: int) -> list[float]:
     torch.manual_seed(1)
-    accelerator, model = Accelerator(cpu=True), make_model()
+    seedable = DataLoaderConfiguration(use_seedable_sampler=True)  # else accelerate does not keep the order of epochs
+    accelerator, model = Accelerator(cpu=True, dataloader_config=seedable), make_model()
     model.insert(2, nn.Dropout(0.2))  # accelerate keeps the generators
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     loader = DataLoader(data(), batch_size=16, shuffle=True)
