@@ -53,7 +53,7 @@ def packed(tensors: Mapping[str, Tensor]) -> memoryview:
     text += b" " * (-len(text) % _ALIGNMENT)
     out = torch.empty(8 + len(text) + end, dtype=torch.uint8)
     place = 8 + len(text)
-    view: memoryview = memoryview(out.numpy())
+    view: memoryview = out.numpy().data
     view[:place] = struct.pack("<Q", len(text)) + text
     for _, tensor in ordered:
         if tensor.numel():
