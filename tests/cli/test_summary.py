@@ -105,7 +105,7 @@ def test_every_row_stands_beside_dense():
 
 @pytest.mark.parametrize(
     ("values", "said"),
-    [({"valid": False}, "do not trust the times"), ({"emulated": False}, "no network was emulated")],
+    [({"valid": False}, "are not valid"), ({"emulated": False}, "no network was emulated")],
 )
 def test_what_makes_the_table_doubtful_is_said_beneath_it(values, said):
     assert not any(said in note for note in notes({"dense": summary_of()}))

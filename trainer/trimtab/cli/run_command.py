@@ -53,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from trimtab.report.table import sentence
     from trimtab.run_files.layout import is_complete
     from trimtab.run_files.reader import read_run
+    from trimtab.run_files.schema import NOT_VALID
 
     plan = None if args.plan is None else parse_plan(args.plan, "--plan")
     job, network = prepare(args)
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         LOGGER.error(result.message)
         return 1
     if not result.valid:
-        print("the emulator could not keep up with the network; the times of this run are not valid", file=sys.stderr)
+        print(NOT_VALID, file=sys.stderr)
     return 0
 
 

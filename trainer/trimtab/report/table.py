@@ -8,7 +8,7 @@ from trimtab_api.units import format_duration, format_size
 
 from trimtab.plan.names import DDP_HOOKS
 from trimtab.report.summary import Summary
-from trimtab.run_files.schema import SUCCESS_STATES, Target
+from trimtab.run_files.schema import NOT_VALID, SUCCESS_STATES, Target
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def notes(summaries: dict[str, Summary]) -> list[str]:
             f"each plan ran {repeated} times, turn by turn, each time with another seed; its median run is shown"
         )
     if not all(summary.valid for summary in summaries.values()):
-        said.append("† the emulator fell behind its own network: do not trust the times of this run")
+        said.append(f"† {NOT_VALID}")
     if any(summary.state == "target" for summary in summaries.values()):
         said.append("runs ended at their target: accuracy and wall time are those of that moment")
     said += [f"{name}: {summary.straggler}" for name, summary in summaries.items() if summary.straggler]

@@ -11,6 +11,8 @@ from trimtab.run_files.json_files import Count, Measure, Record, finite_numbers
 
 #: States of a run that did what was asked of it.
 SUCCESS_STATES = ("succeeded", "target")
+#: What people are told of a run that is not valid.
+NOT_VALID = "the emulator could not keep up with the network; the times of this run are not valid"
 
 Trigger = Literal["warm-up", "network", "gain", "trials", "measured", "guard", "profile", "progress", "experiment"]
 """The cause of a decision: the warm-up has ended; the network or the gain has changed; trials have run; the last
