@@ -113,3 +113,16 @@ def test_a_directory_without_permission_is_told(tmp_path: Path) -> None:
         problem, _ = write_probe(LocalStore(tmp_path / "job"), "rank-0")
         os._exit(0 if "cannot be written (Permission denied)" in problem else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_forked_process_reaches_s3_by_a_store_of_its_own(s3: Server, s3_environment: None) -> None:
+    url = f"s3://{BUCKET}/forked"
+    parent = open_store(url)
+    parent.write("folder/parent", b"1")
+    child = os.fork()
+    if child == 0:
+        open_store(url).write("folder/child", b"2")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert parent.names("folder") == ["child", "parent"]
+    parent.remove("folder")
