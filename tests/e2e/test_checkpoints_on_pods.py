@@ -49,7 +49,7 @@ def test_a_deleted_pod_and_another_number_of_workers_cost_no_step_that_was_kept(
     def is_kept(status):
         return status.get("state") == "Running" and status.get("checkpoint", {}).get("step", 0) >= 20
 
-    place.wait_for_status("digits", is_kept, "a checkpoint is whole", 240)
+    place.wait_for_status("digits", is_kept, "a checkpoint is whole", 400)
     assert place.get("pvc", "digits-trimtab")["status"]["phase"] == "Bound"
 
     def goes_on(restarts):
@@ -58,7 +58,7 @@ def test_a_deleted_pod_and_another_number_of_workers_cost_no_step_that_was_kept(
         def trains(status):
             return (status.get("state"), status.get("restarts")) == ("Running", restarts)
 
-        status = place.wait_for_status("digits", trains, f"it trains after {restarts} restarts", 180)
+        status = place.wait_for_status("digits", trains, f"it trains after {restarts} restarts", 400)
         print(f"restart {restarts}: first new step after {time.monotonic() - told_at:.1f} s")
         (said,) = GOING_ON.findall(place.kubectl("logs", place.pods("digits")[0]["metadata"]["name"], "-c", "trainer"))
         assert status["step"] > int(said)
