@@ -205,3 +205,19 @@ def test_a_loop_that_cannot_go_on_begins_anew_and_says_why(make: str, num_after:
     run.train(2, 2, False, None)
     assert set(run.seen) >= set(range(num_after))
     assert f"resuming: this loop starts from its beginning, because {reason}" in run.said
+
+
+def test_a_loop_over_validation_data_comes_before_the_one_that_goes_on() -> None:
+    run = Run(OF_SAMPLES["shuffled"], 24)
+    run.train(2, 2, False, 4)
+    for rank in range(3):
+        quiet = Quiet()
+        loops = Loops(Loaders(rank, 3, SEED), quiet, quiet, quiet)
+        loops.resume(run.position)
+        assert len(list(loops.batches(DataLoader(range(9), 3), sharded=False))) == 1
+        for drawn in loops.batches(DataLoader(range(24), 2, shuffle=True), sharded=False):
+            run.seen += drawn.tolist()
+            loops.stepped(in_trial=False)
+        assert not [line for line in quiet.said if "from its beginning" in line]
+    assert set(run.seen) == set(range(24))
+    assert len(run.seen) == 24 + 1, "one makes the last round of three even"

@@ -170,6 +170,7 @@ class Loops:
         """Note that the script has taken a step with the batches that it was given since the last."""
         self._trials.stepped(self._loops, have_begun=self.have_begun)
         if not in_trial:
+            self._resumption.stepped()
             self.epochs.stepped()
             self._count_loops()
         for loop in self._loops:

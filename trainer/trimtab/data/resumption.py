@@ -26,12 +26,17 @@ class Start:
 
 
 class Resumption:
-    """The position at which the next loop goes on; none before `go_on`, and after one loop has begun."""
+    """The position at which a loop goes on: the first that it fits, if no step is made of another loop before.
+
+    So a script may loop over validation data first.
+    """
 
     def __init__(self, people: People) -> None:
         self._people = people
         self._position = Position()
         self._began: RandomState | None = None
+        self._why_anew = ""
+        """Why the last loop has not gone on there."""
 
     def go_on(self, position: Position, began: RandomState | None) -> None:
         """Have the next loop go on at ``position``; ``began``: the generators with which it began, if known."""
@@ -44,26 +49,30 @@ class Resumption:
         return None if num_batches is None else num_batches - start.num_trained
 
     def begin(self, share: ShardedLoader) -> Start:
-        """Return how the loop over ``share`` begins, and say what is not as usual; the next begins as usual."""
+        """Return how the loop over ``share`` begins, and say if it goes on where an earlier run was."""
         start, before = self._start(share), self._position
-        self._position, began = Position(), self._began
-        self._began = None
+        if not start.has_trained:
+            self._why_anew = _why_anew(before, share, self._began) if before.batches or before.drawn else ""
+            return start
+        self._position, self._began, self._why_anew = Position(), None, ""
         if start.num_trained:
             self._people.say(
                 f"resuming: this loop skips its first {start.num_trained} batches, on which the earlier run trained"
             )
-        elif start.has_trained:
+        else:
             of = "" if before.of_drawn is None else f" of {before.of_drawn}"
             drawing = start.share.drawing
             self._people.say(
                 f"resuming: this loop goes on after its first {drawing.before}{of} {drawing.unit};"
                 f" {drawing.ranks} ranks share out the rest"
             )
-        elif before.batches or before.drawn:
-            self._people.warn(
-                f"resuming: this loop starts from its beginning, because {_why_anew(before, share, began)}"
-            )
         return start
+
+    def stepped(self) -> None:
+        """Note a step; if it is of a loop that could not go on at the position, say why, and let none go on there."""
+        if self._why_anew:
+            self._people.warn(f"resuming: this loop starts from its beginning, because {self._why_anew}")
+            self._position, self._began, self._why_anew = Position(), None, ""
 
     def _start(self, share: ShardedLoader) -> Start:
         before, drawing = self._position, share.drawing
