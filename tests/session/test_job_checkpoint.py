@@ -7,7 +7,7 @@ import errno
 import io
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +245,33 @@ def test_a_full_disk_delays_checkpoints_and_never_training(rank_pool: RankPool, 
     assert "rank-1.json is missing; training goes on" in first
     assert "rank 1: checkpoint of step 3: No space left on device; training goes on" in second
     assert saved(LocalStore(tmp_path / "checkpoints")) == []
+
+
+@pytest.mark.parametrize("counts_by_itself", [True, False])
+def test_a_script_that_counts_epochs_by_itself_is_told_that_it_repeats_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, counts_by_itself: bool
+) -> None:
+    def started() -> tuple[nn.Module, Session]:
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        settings = CheckpointSettings(str(tmp_path), "job")
+        plan = Plan.parse("dense", FusionPlan((0,)))
+        return model, Session(model, optimizer, group=None, plan=plan, recorder=Recorder(None), checkpoints=settings)
+
+    def train(model: nn.Module, session: Session, epochs: Iterable[int]) -> None:
+        for _ in epochs:
+            for batch in session.batches([torch.ones(2)]):
+                loss = model(batch).sum()
+                loss.backward()
+                session.step(loss)
+
+    model, first = started()
+    train(model, first, range(2) if counts_by_itself else first.epochs(2))
+    first.checkpoint()
+    first.close()
+    model, second = started()
+    epochs = range(3) if counts_by_itself else second.epochs(3)
+    train(model, second, epochs)
+    second.close()
+    told = "a script that counts epochs by itself trains as many again" in caplog.text
+    assert told == counts_by_itself

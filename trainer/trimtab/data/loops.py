@@ -62,6 +62,8 @@ class Loops:
         """Loops of which steps were made: as many on each rank, also where one loops alone, as for an evaluation."""
         self._begun_since_step: Counter[str] = Counter()
         self.epochs = Epochs()
+        self._num_repeated = 0
+        """Loops of an earlier run that the script repeats, unless it counts its epochs by `epochs`."""
         self.has_evaluated_share = False
         """True if the last loop gave a share of the data to no training, and ranks have added nothing up since."""
         self._resumption = Resumption(people)
@@ -171,10 +173,19 @@ class Loops:
         self._trials.stepped(self._loops, have_begun=self.have_begun)
         if not in_trial:
             self._resumption.stepped()
+            self._warn_of_repeated_epochs()
             self.epochs.stepped()
             self._count_loops()
         for loop in self._loops:
             loop.stepped(in_trial=in_trial)
+
+    def _warn_of_repeated_epochs(self) -> None:
+        if self._num_repeated and self._loops and not self.epochs.are_counted:
+            self._people.warn(
+                f"resuming: {self._num_repeated} loops over session.batches were over; a script that counts epochs by"
+                " itself trains as many again; write `for epoch in session.epochs(n)`"
+            )
+        self._num_repeated = 0
 
     def _count_loops(self) -> None:
         """Count the loops of whose batches a step was made that stays."""
@@ -264,14 +275,16 @@ class Loops:
         loop = self._outermost
         return None if loop is None else loop.began
 
-    def resume(self, position: Position, began: RandomState | None = None) -> None:
+    def resume(self, position: Position, began: RandomState | None = None, *, script_knows: bool = True) -> None:
         """Have the next loop go on where an earlier run was.
 
         Args:
             position: Where.
             began: `generators_at_begin` of that run, by which the loop's loader draws as it did; None: not known.
+            script_knows: Whether the script has loaded it, and may count its epochs from there.
         """
         self._num_trained_in = position.loops
+        self._num_repeated = 0 if script_knows else position.loops
         self._resumption.go_on(position, began)
         self.epochs.resume(position.epochs)
 

@@ -100,6 +100,8 @@ class Epochs:
 
     def __init__(self) -> None:
         self._next, self._present, self._has_trained = 0, 0, False
+        self.are_counted = False
+        """True if the script has asked for their numbers."""
 
     @property
     def num_before(self) -> int:
@@ -108,7 +110,7 @@ class Epochs:
 
     def left(self, num_epochs: int) -> Iterator[int]:
         """Yield the numbers, from 0, of epochs to train; the first call after `resume` leaves out finished ones."""
-        first, self._next = self._next, 0
+        first, self._next, self.are_counted = self._next, 0, True
         for epoch in range(first, num_epochs):
             self._present, self._has_trained = epoch, False
             yield epoch

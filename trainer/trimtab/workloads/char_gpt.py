@@ -90,7 +90,7 @@ def main() -> None:
     loader = DataLoader(train, batch_size=args.batch_size, shuffle=True, drop_last=True)
     model = CharacterGpt(args.context, args.width, args.layers)
     session = trimtab.attach(model, torch.optim.AdamW(model.parameters(), lr=args.learning_rate))
-    for _ in range(args.epochs):
+    for _ in session.epochs(args.epochs):
         for (windows,) in session.batches(loader):
             loss = loss_of(model, windows)
             loss.backward()

@@ -50,7 +50,7 @@ def main() -> None:
     network = model()
     optimizer = torch.optim.SGD(network.parameters(), lr=args.learning_rate, momentum=args.momentum)
     session = trimtab.attach(network, optimizer)
-    for _ in range(args.epochs):
+    for _ in session.epochs(args.epochs):
         for images, labels in session.batches(loader):
             loss = nn.functional.cross_entropy(network(images), labels)
             loss.backward()

@@ -103,7 +103,7 @@ def main() -> None:
     num_steps = args.epochs * len(train) // (args.batch_size * int(os.environ.get("WORLD_SIZE", "1")))
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, num_steps))
     session = trimtab.attach(network, optimizer, scheduler=scheduler, scheduler_interval="step")
-    for _ in range(args.epochs):
+    for _ in session.epochs(args.epochs):
         for images, labels in session.batches(loader):
             loss = criterion(network(images.to(device)), labels.to(device))
             loss.backward()

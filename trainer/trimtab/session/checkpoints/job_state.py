@@ -175,7 +175,7 @@ class JobState:
                 self.control.load_state_dict(controller, self.engine.plan)
         self.steps.go_to(position.steps)
         began = own["random_at_loop"]
-        self.loops.resume(position, None if began is None else RandomState.from_state(began))
+        self.loops.resume(position, None if began is None else RandomState.from_state(began), script_knows=False)
         if is_same:
             RandomState.from_state(own["random"]).restore()
         return is_same
