@@ -39,7 +39,8 @@ def test_keepers_go_when_the_job_has_ended(bench):
     bench.play_succeeded(*pods)
     bench.wait_for_state("digits", "Succeeded")
     eventually(lambda: keepers(bench) == {}, "the keepers have gone")
-    assert bench.api.get(STATEFUL_SETS, bench.namespace, "digits-keeper") is None
+    gone = "their StatefulSet has gone, after its pods"
+    eventually(lambda: bench.api.get(STATEFUL_SETS, bench.namespace, "digits-keeper") is None, gone)
 
 
 def test_workers_cannot_become_fewer_with_checkpoints_in_memory_alone(bench):
