@@ -100,10 +100,10 @@ def test_ranks_that_wait_for_a_pod_that_does_not_end_say_so_and_restart_once_it_
     namespace.play_running(first, second)
     namespace.play_training("digits")
     namespace.play_failed(first, message="out of luck")
-    reason = lambda: namespace.condition("digits", "Ready").get("reason")  # noqa: E731
-    wait_until(lambda: reason() == "PodDoesNotEnd", "it says what it waits for")
+    cause = f"the pod of worker 1 on node {ghost} was deleted and has not ended"
+    wait_until(lambda: cause in namespace.status("digits").get("message", ""), "it says what it waits for")
     message = namespace.status("digits")["message"]
-    assert f"the pod of worker 1 on node {ghost} was deleted and has not ended" in message
+    assert namespace.condition("digits", "Ready")["reason"] == "PodDoesNotEnd"
     assert "delete the Node, or the pod with --force" in message
     assert namespace.events("digits")["PodDoesNotEnd"] == message
     path = PODS.path(namespace.namespace, second["metadata"]["name"])
