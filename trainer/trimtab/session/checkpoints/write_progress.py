@@ -10,6 +10,8 @@ from trimtab.session.rank_ops import RankOps
 
 #: Seconds between two lines of the run's metrics about one write; a write that takes less has none.
 _EVERY_SECONDS = 10.0
+#: Seconds of a write from which on people are told that the next checkpoint waits for it.
+_WORTH_A_LINE = 1.0
 
 
 class WriteProgress:
@@ -37,7 +39,7 @@ class WriteProgress:
             self._recorder.metric(
                 {"event": "checkpoint_progress", "step": self._step, "write_seconds": seconds, **figures}
             )
-        if delays_next and not self._has_warned:
+        if delays_next and not self._has_warned and now - self._began_at >= _WORTH_A_LINE:
             self._has_warned = True
             self._ranks.warn(
                 f"the checkpoint of step {self._step} is still being written after {now - self._began_at:.0f} s"
