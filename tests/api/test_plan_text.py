@@ -18,6 +18,7 @@ VALUES = (
     *("0", "1", "2", "7", "007", "1024", "1e-05", "0.5", ".5", "5.", "0.9", "1E-3", "1e30", "25MB", "4000", "7+100"),
     *("on", "off", "ahead", "behind", "inter", "both", "paper", "timeline", "mean", "sum", "bruck", "doubling"),
     *("dynamic", "coarse", "bounded", "scaled", "kept", "global", "local", "partial", "exponential", "pareto"),
+    *("variance", "gradient", "selection"),
 )
 
 
