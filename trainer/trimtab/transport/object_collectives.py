@@ -144,12 +144,12 @@ def gather_tensor(group: Group, tensor: Tensor) -> list[Tensor]:
     return [message.clone().view(tensor.dtype) for message in received]
 
 
-def raise_together(group: Group, mistake: UserError | None, failed: str = "", *, field: str = "") -> None:
+def raise_together(group: Group | None, mistake: UserError | None, failed: str = "", *, field: str = "") -> None:
     """Raise this rank's ``mistake``, or else the first of another rank's; every rank calls it together.
 
-    Another's is reported as "rank 1 ``failed``: ..." of ``field``.
+    Another's is reported as "rank 1 ``failed``: ..." of ``field``. Without a group there are no others.
     """
-    told = gather_json(group, None if mistake is None else str(mistake), TEXT_OR_NONE)
+    told = [] if group is None else gather_json(group, None if mistake is None else str(mistake), TEXT_OR_NONE)
     if mistake is not None:
         raise mistake
     for rank, each in enumerate(told):

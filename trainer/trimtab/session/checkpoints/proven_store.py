@@ -39,7 +39,7 @@ def open_proven(settings: CheckpointSettings, group: Group | None, ranks: RankOp
             has_written = not (problem or warning)
     except UserError as error:
         mistake = error
-    _raise_together(group, mistake)
+    raise_together(group, mistake, field=FIELD)
     if settings.where is None:
         return tiers
     store = tiers[-1].store
@@ -51,7 +51,8 @@ def open_proven(settings: CheckpointSettings, group: Group | None, ranks: RankOp
             f"is not one place: rank 0 does not find what rank {unseen} wrote there; name a directory that all workers"
             " share, or a URL"
         )
-        _raise_together(group, None if unseen is None else UserError(problem, field=FIELD, value=settings.where))
+        mistake = None if unseen is None else UserError(problem, field=FIELD, value=settings.where)
+        raise_together(group, mistake, field=FIELD)
     if ranks.is_main:
         with contextlib.suppress(OSError):  # a few bytes stay, which the next start removes
             store.remove(FOLDER)
@@ -65,10 +66,3 @@ def _name(rank: int, token: str) -> str:
 def _first_unseen(store: Store, ranks: Iterable[int], token: str) -> int | None:
     """Return the first of ``ranks`` whose file is not found here."""
     return next((rank for rank in ranks if not find_probe(store, _name(rank, token))), None)
-
-
-def _raise_together(group: Group | None, mistake: UserError | None) -> None:
-    if group is not None:
-        raise_together(group, mistake, field=FIELD)
-    elif mistake is not None:
-        raise mistake

@@ -72,10 +72,7 @@ class RankState:
         except UserError as error:
             mistake = error
         engine = self._state.engine
-        if engine is not None:
-            raise_together(engine.group, mistake)
-        elif mistake is not None:
-            raise mistake
+        raise_together(None if engine is None else engine.group, mistake)
         self._state.restore_session(own)
 
     def _checked(self, state: dict[str, Any]) -> dict[str, Any]:

@@ -111,11 +111,7 @@ class Restoring:
 
     def _raise_together(self, mistake: UserError | None) -> None:
         """Raise on every rank if the checkpoints cannot be used for a reason that the user must mend."""
-        if self.group is not None:
-            field = self.tiers[-1].field if mistake is None else str(mistake.field)
-            raise_together(self.group, mistake, field=field)
-        elif mistake is not None:
-            raise mistake
+        raise_together(self.group, mistake, field=self.tiers[-1].field if mistake is None else str(mistake.field))
 
     def _clear(self, used: Tier | None, folder: str) -> None:
         """Free memory of what was refused, or never finished; it would take the room of what comes."""
