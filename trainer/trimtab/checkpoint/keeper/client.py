@@ -12,12 +12,12 @@ from trimtab_api.keeper.v1 import keeper_pb2, keeper_pb2_grpc
 from trimtab_api.rpc.addresses import absolute_name
 from trimtab_api.rpc.channels import format_grpc_error, open_channel
 
+from trimtab.checkpoint.keeper.contents import CHUNK_BYTES
+
 #: Seconds for a call without a file.
 CALL_SECONDS = 3.0
 #: A file has so many seconds, and one more for so many bytes.
 FILE_SECONDS, BYTES_PER_SECOND = 10.0, 1e6
-#: Bytes of a file in one message.
-CHUNK_BYTES = 1 << 20
 
 
 class AwayError(OSError):

@@ -9,6 +9,8 @@ from trimtab_api.units import format_size
 
 #: Characters of a name. What a file takes beside its bytes is counted with so many more.
 LONGEST_NAME, FILE_OVERHEAD = 256, 1024
+#: Bytes of a file in one message, on the way in and on the way out.
+CHUNK_BYTES = 1 << 20
 
 
 class FullError(Exception):

@@ -14,10 +14,8 @@ from trimtab_api.errors import UserError
 from trimtab_api.keeper.v1 import keeper_pb2, keeper_pb2_grpc
 from trimtab_api.rpc.channels import SERVER_OPTIONS, listen
 
-from trimtab.checkpoint.keeper.contents import Contents, FullError, WrongBytesError
+from trimtab.checkpoint.keeper.contents import CHUNK_BYTES, Contents, FullError, WrongBytesError
 
-#: Bytes of a file in one message.
-CHUNK_BYTES = 1 << 20
 #: Seconds that calls under way have once a signal has come.
 _GRACE_SECONDS = 1.0
 
