@@ -275,3 +275,25 @@ def test_a_script_that_counts_epochs_by_itself_is_told_that_it_repeats_them(
     second.close()
     told = "a script that counts epochs by itself trains as many again" in caplog.text
     assert told == counts_by_itself
+
+
+def test_a_script_that_loads_its_session_by_itself_is_not_told_so(caplog: pytest.LogCaptureFixture) -> None:
+    def train(num_epochs: int, state: dict[str, Any] | None) -> dict[str, Any]:
+        model = nn.Linear(2, 1)
+        plan = Plan.parse("dense", FusionPlan((0,)))
+        session = Session(
+            model, torch.optim.SGD(model.parameters(), lr=0.1), group=None, plan=plan, recorder=Recorder(None)
+        )
+        if state is not None:
+            session.stateful.load_state_dict(state)
+        for _ in range(num_epochs):
+            for batch in session.batches([torch.ones(2)]):
+                loss = model(batch).sum()
+                loss.backward()
+                session.step(loss)
+        kept = session.stateful.state_dict()
+        session.close()
+        return kept
+
+    train(1, train(2, None))
+    assert "counts epochs by itself" not in caplog.text

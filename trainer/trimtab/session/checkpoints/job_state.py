@@ -145,7 +145,7 @@ class JobState:
         for each, kept in zip(self.options.extra_state, own["extra_state"], strict=True):
             _load(each, kept)
         position = Position.from_state(shared["position"])
-        is_same = self._go_on(position, own, parts, num_before, shared["controller"])
+        is_same = self._go_on(position, own, parts, num_before, shared["controller"], script_knows=False)
         if num_before != self.num_ranks and self.options.on_resize is not None:
             self.options.on_resize(num_before, self.num_ranks)
         return is_same
@@ -157,7 +157,8 @@ class JobState:
         Model and optimizers are of that step already.
         """
         self._restore_buffers(own)
-        self._go_on(Position.from_state(own["position"]), own, {self.rank: own}, self.num_ranks, own["controller"])
+        position, parts = Position.from_state(own["position"]), {self.rank: own}
+        self._go_on(position, own, parts, self.num_ranks, own["controller"], script_knows=True)
 
     def _restore_buffers(self, own: State) -> None:
         for name, kept in own["buffers"].items():
@@ -165,7 +166,14 @@ class JobState:
             put_back(self.model.get_submodule(part), last, kept)
 
     def _go_on(
-        self, position: Position, own: State, parts: Mapping[int, State], num_before: int, controller: State | None
+        self,
+        position: Position,
+        own: State,
+        parts: Mapping[int, State],
+        num_before: int,
+        controller: State | None,
+        *,
+        script_knows: bool,
     ) -> bool:
         """Take over what exchanges carried, and go to a position; return what `restore` returns."""
         is_same = num_before == self.num_ranks and own["hosts"] == self._hosts
@@ -175,7 +183,7 @@ class JobState:
                 self.control.load_state_dict(controller, self.engine.plan)
         self.steps.go_to(position.steps)
         began = own["random_at_loop"]
-        self.loops.resume(position, None if began is None else RandomState.from_state(began), script_knows=False)
+        self.loops.resume(position, None if began is None else RandomState.from_state(began), script_knows=script_knows)
         if is_same:
             RandomState.from_state(own["random"]).restore()
         return is_same
