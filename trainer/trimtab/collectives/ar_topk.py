@@ -10,7 +10,7 @@ residual, would lose a part of the gradient.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,8 +19,7 @@ from torch import Tensor
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.sparse_parts import mean_at
-from trimtab.kernels.chunked_tensor import ChunkedTensor
-from trimtab.sparsifiers.base import Selected
+from trimtab.sparsifiers.base import Selected, joined
 from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather, broadcast
@@ -28,7 +27,6 @@ from trimtab.transport.timer import LapTimer
 from trimtab.wire import index_code
 
 if TYPE_CHECKING:
-    from trimtab.kernels import FlatGrad
     from trimtab.sparsifiers.base import Selector
 
 
@@ -81,9 +79,9 @@ class ArTopk(Collective):
             before = kernels.accumulate(exchange.grad, exchange.residual, exchange.next_residual)
         if self._by == "selection":
             assert selected is not None
-            merit = _squared_norm(selected.values)
+            merit = kernels.squared_norm(selected.values)
         elif self._by == "gradient":
-            merit = _squared_norm(exchange.grad)
+            merit = kernels.squared_norm(exchange.grad)
         elif self._by == "variance":
             mean = float(exchange.next_residual.mean())
             merit = max(0.0, before / exchange.next_residual.numel() - mean * mean)
@@ -140,24 +138,14 @@ class ArTopk(Collective):
         return exchange.step % self.group.size
 
 
-def _squared_norm(values: FlatGrad) -> float:
-    pieces = values.pieces if isinstance(values, ChunkedTensor) else (values,)
-    return sum(kernels.squared_norm(piece) for piece in pieces)
-
-
 def _select_formed(exchange: Exchange, selector: Selector) -> Selected:
     """Select in each segment of ``exchange.next_residual``, where gradient plus residual stands already."""
-    acc, found, firsts = exchange.next_residual, [], []
+    acc, found = exchange.next_residual, []
     for first, end, k in zip(exchange.segments[:-1], exchange.segments[1:], exchange.k, strict=True):
         if end > first:
-            found.append(selector.take(acc[first:end], min(k, end - first), (exchange.start + first, end - first)))
-            firsts.append(first)
-    return Selected(
-        torch.cat([each.indices + first for each, first in zip(found, firsts, strict=True)]),
-        torch.cat([each.values for each in found]),
-        sum(each.squared_norm_before for each in found),
-        sum(each.squared_norm_after for each in found),
-    )
+            taken = selector.take(acc[first:end], min(k, end - first), (exchange.start + first, end - first))
+            found.append(replace(taken, indices=taken.indices + first))
+    return joined(found)
 
 
 def _elected(transport: Transport, merit: float) -> tuple[int, int]:

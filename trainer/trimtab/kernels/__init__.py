@@ -100,8 +100,10 @@ def accumulate(grad: FlatGrad, residual: Tensor, next_residual: Tensor) -> float
     )
 
 
-def squared_norm(acc: Tensor) -> float:
+def squared_norm(acc: FlatGrad) -> float:
     """Return the sum of squares of acc; not finite if and only if acc is not."""
+    if not isinstance(acc, Tensor):
+        return sum(map(squared_norm, acc.pieces))
     return select_in_place(acc, threshold=float("inf"), capacity=0).squared_norm_before
 
 

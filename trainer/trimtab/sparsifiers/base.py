@@ -143,17 +143,22 @@ class SegmentSelector(Selector):
             for first, end, segment_k in zip(segments[:-1], segments[1:], k, strict=True)
             if end > first
         ]
-        if len(found) == 1:
-            return selected(found[0])
-        return Selected(
-            torch.cat([result.indices for result in found]),
-            torch.cat([result.values for result in found]),
-            sum(result.squared_norm_before for result in found),
-            sum(result.squared_norm_after for result in found),
-        )
+        return joined(found)
 
 
-def selected(found: CompactResult) -> Selected:
+def joined(found: Sequence[CompactResult | Selected]) -> Selected:
+    """Return the selections of consecutive segments as one; their indices are relative to the buffer."""
+    if len(found) == 1:
+        return selected(found[0])
+    return Selected(
+        torch.cat([each.indices for each in found]),
+        torch.cat([each.values for each in found]),
+        sum(each.squared_norm_before for each in found),
+        sum(each.squared_norm_after for each in found),
+    )
+
+
+def selected(found: CompactResult | Selected) -> Selected:
     """Turn the result of one block into a selection."""
     return Selected(found.indices, found.values, found.squared_norm_before, found.squared_norm_after)
 
