@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trimtab_api.names import CHECKPOINT_DIRECTORY
 from trimtab_api.trainingjob import TrainingJob
+from trimtab_api.trainingjob.types import VolumeClaim
 
 from trimtab_operator.children.owned import owned, shared_name
 from trimtab_operator.kube.resources import CLAIMS, Object
@@ -14,9 +15,13 @@ _USUAL_MODES = ("ReadWriteMany",)
 _READ_ONLY = "ReadOnlyMany"
 
 
+def _asked(job: TrainingJob) -> VolumeClaim | None:
+    return None if job.spec.checkpoint is None else job.spec.checkpoint.volume_claim
+
+
 def claim_name(job: TrainingJob) -> str | None:
     """Return the name of the claim that the job's pods mount; None if they mount none."""
-    asked = job.spec.checkpoint.volume_claim if job.spec.checkpoint is not None else None
+    asked = _asked(job)
     return None if asked is None else asked.existing or shared_name(job.metadata.name)
 
 
@@ -30,7 +35,7 @@ def claim(job: TrainingJob, namespace: str, uid: str) -> Object | None:
 
     It is never applied again: its owner may have made it larger by hand.
     """
-    asked = job.spec.checkpoint.volume_claim if job.spec.checkpoint is not None else None
+    asked = _asked(job)
     if asked is None or asked.size is None:
         return None
     spec: Object = {
