@@ -7,10 +7,11 @@ import stat
 from pathlib import Path
 
 import pytest
-from kit.file_servers import BUCKET, USER, Server, free_port, sftp_server
+from kit.file_servers import BUCKET, USER, Server, sftp_server
 from trimtab.checkpoint.manifest import new_folder, prune, saved
 from trimtab.checkpoint.store import LocalStore, Store, open_store
 from trimtab.checkpoint.store_probe import FOLDER, write_probe
+from trimtab.launch.environment.ports import free_ports
 from trimtab_api.errors import UserError
 from written import part, read_all, write
 
@@ -22,7 +23,7 @@ def test_a_place_that_can_be_written_keeps_nothing_of_the_probe(store: Store) ->
 
 
 def test_a_server_that_dies_in_the_midst_leaves_the_last_checkpoint(tmp_path: Path, sftp_environment: None) -> None:
-    port = free_port()
+    port = free_ports(1)[0]
     url = f"sftp://{USER}@127.0.0.1:{port}/job"
     with sftp_server(tmp_path, port) as server:
         store = open_store(url)

@@ -14,9 +14,9 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
-from kit.ports import free_port
 from kit.rank_pool import RankPool
 from kit.run_processes import wait_until
+from trimtab.launch.environment.ports import free_ports
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import ring_all_reduce
@@ -61,7 +61,7 @@ GARBAGE = [b"", b"GET / HTTP/1.1\r\n\r\n" * 10, b"trimtab1" + bytes(100), bytes(
 
 @pytest.mark.parametrize("says", GARBAGE, ids=["silent", "http", "pretending", "zeros"])
 def test_strangers_at_the_rendezvous_delay_nobody(threads: ThreadPoolExecutor, strangers: Any, says: bytes) -> None:
-    port = free_port()
+    port = free_ports(1)[0]
     first = threads.submit(meet, "127.0.0.1", port, 0, 2, PATIENCE, secret=SECRET, endpoint={"of": 0})
     wait_until(lambda: is_open(port))
     for _ in range(5):
@@ -101,7 +101,7 @@ def test_the_oldest_of_too_many_strangers_is_hung_up_on(
     threads: ThreadPoolExecutor, strangers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handshake_server, "MAX_UNAUTHENTICATED", 3)
-    port = free_port()
+    port = free_ports(1)[0]
     first = threads.submit(meet, "127.0.0.1", port, 0, 2, PATIENCE, secret=SECRET, endpoint={})
     wait_until(lambda: is_open(port))
     oldest, *_ = [strangers(port) for _ in range(4)]
@@ -128,7 +128,7 @@ def test_a_stranger_is_hung_up_on_in_time_though_nobody_else_comes(threads: Thre
 
 
 def test_a_rank_of_another_job_is_not_let_in(threads: ThreadPoolExecutor) -> None:
-    port = free_port()
+    port = free_ports(1)[0]
     first = threads.submit(meet, "127.0.0.1", port, 0, 2, 2.0, secret=SECRET, endpoint={})
     second = threads.submit(meet, "127.0.0.1", port, 1, 2, 1.0, secret=b"another", endpoint={})
     with pytest.raises(CommunicationError, match=r"rank 0: did not let .* does not know this job's secret"):
@@ -150,7 +150,7 @@ def test_a_rank_of_another_attempt_is_not_let_in(threads: ThreadPoolExecutor, mo
 
 
 def test_rank_0_says_who_is_missing_each_time_that_changes(threads: ThreadPoolExecutor) -> None:
-    port, said = free_port(), []
+    port, said = free_ports(1)[0], []
     heard = threading.Event()
 
     def say(missing: list[int]) -> None:
@@ -231,6 +231,6 @@ def listeners(process: int) -> list[tuple[str, int]]:
 
 
 def test_the_store_of_a_process_group_opens_on_the_ranks_own_address_alone(rank_pool: RankPool) -> None:
-    for total, listening in rank_pool.run(2, forming, free_port()):
+    for total, listening in rank_pool.run(2, forming, free_ports(1)[0]):
         assert total == 2.0
         assert listening <= {"127.0.0.1"}

@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from kit.ports import free_port
+from kit.run_processes import wait_until
+from trimtab.launch.environment.ports import free_ports
 
 SCRIPT = Path(__file__).parent.parent / "cli/stopping_training.py"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1")
@@ -98,11 +98,11 @@ def srun(trial: Trial, port: int, stopped_by: int, restarts: int) -> list[subpro
 
 def test_a_job_that_slurm_requeues_goes_on(whole, tmp_path):
     requeued = Trial(tmp_path / "requeued")
-    first = srun(requeued, free_port(), signal.SIGTERM, 0)
+    first = srun(requeued, free_ports(1)[0], signal.SIGTERM, 0)
     ended = outputs(first)  # one task was told to end: the others end with it, after one more checkpoint
     assert all(each.returncode for each in first), ended
     assert not requeued.weights.exists()
-    second = srun(requeued, free_port(), signal.SIGTERM, 1)
+    second = srun(requeued, free_ports(1)[0], signal.SIGTERM, 1)
     ended = outputs(second)
     assert [each.returncode for each in second] == [0, 0], ended
     assert "going on from the checkpoint of step 12 " in ended[0]
@@ -113,9 +113,7 @@ def test_one_process_without_a_launcher_goes_on(tmp_path):
     whole, stopped = Trial(tmp_path / "whole"), Trial(tmp_path / "stopped")
     outputs([whole.start((sys.executable,), 0)])
     process = stopped.start((sys.executable,), 0)
-    deadline = time.monotonic() + 60
-    while not list((stopped.folder / "checkpoints").glob("*/manifest.json")) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: bool(list((stopped.folder / "checkpoints").glob("*/manifest.json"))), 60)
     process.kill()
     outputs([process])
     stopped.weights.unlink(missing_ok=True)

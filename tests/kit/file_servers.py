@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trimtab.launch.environment.ports import free_ports
+
 USER, PASSWORD = "trainer", "correct-horse-battery"
 BUCKET = "checkpoints"
 
@@ -51,13 +53,6 @@ class Server:
         self.process.wait(10)
 
 
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 @contextlib.contextmanager
 def started(argv: list[str], port: int, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server until the block is left; it listens when this yields."""
@@ -85,7 +80,7 @@ def s3_server() -> Iterator[Server]:
     """Serve S3 from memory: one bucket, one user with a key; whoever has another key is turned away."""
     import boto3
 
-    port = free_port()
+    port = free_ports(1)[0]
     argv = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with started(argv, port, INITIAL_NO_AUTH_ACTION_COUNT="4") as process:
         url = f"http://127.0.0.1:{port}"
@@ -109,6 +104,6 @@ def s3_server() -> Iterator[Server]:
 @contextlib.contextmanager
 def sftp_server(root: Path, port: int | None = None) -> Iterator[Server]:
     """Serve the directory by SFTP to one user."""
-    port = port or free_port()
+    port = port or free_ports(1)[0]
     with started([sys.executable, "-c", _SFTP, str(port), str(root), USER, PASSWORD], port) as process:
         yield Server(port, process, PASSWORD, {"FSSPEC_SFTP_PASSWORD": PASSWORD})

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 
 import grpc
-from kit.ports import free_port
 from trimtab.checkpoint.keeper.client import KeeperClient
 from trimtab.checkpoint.keeper.memory_store import MemoryStore
+from trimtab.launch.environment.ports import free_ports
 from trimtab_api.names import TLS_VARIABLE
 from trimtab_api.rpc.certificates import Certificates
 from trimtab_api.rpc.channels import open_channel
@@ -31,7 +31,7 @@ class Keepers:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._certificates = certificates
         sockets = tuple(f"unix:{self._folder}/{worker}" for worker in range(num))
-        self.addresses = sockets if certificates is None else tuple(f"localhost:{free_port()}" for _ in range(num))
+        self.addresses = sockets if certificates is None else tuple(f"localhost:{port}" for port in free_ports(num))
 
     def __enter__(self) -> Keepers:
         for worker in range(len(self.addresses)):

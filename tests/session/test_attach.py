@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from kit.ports import free_port
 from kit.rank_pool import RankError, RankPool
 from kit.training.engines import engine_of
 from kit.training.job_file import job_file
@@ -22,6 +21,7 @@ from trimtab.control.factory import make_controller
 from trimtab.control.settings import controller_settings, fit_to_script
 from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
 from trimtab.launch.environment.launch_environment import LaunchEnvironment
+from trimtab.launch.environment.ports import free_ports
 from trimtab.plan.constraints import Script
 from trimtab.run_files.layout import RunDirectory
 from trimtab.session import attach as attachment
@@ -209,7 +209,7 @@ def two() -> Any:
 def test_ranks_wait_as_long_as_the_job_says_and_leave_no_door_open(
     said: dict[str, str], seconds: float, two: RankPool, tmp_path: Path
 ) -> None:
-    job, port = job_file(tmp_path, policy="Static", plan="dense", **said), free_port()
+    job, port = job_file(tmp_path, policy="Static", plan="dense", **said), free_ports(1)[0]
     for rank in range(2):
         two.tell(rank, attaching, 2, job, port)
     assert [two.answer(rank) for rank in range(2)] == [(seconds, []), (seconds, [])]
@@ -246,14 +246,14 @@ def proposing(group: Group, job: Path, port: int) -> tuple[str, ...]:
 
 
 def test_no_other_way_to_sum_is_proposed_where_the_transport_sums_as_it_likes(two: RankPool, tmp_path: Path) -> None:
-    job, port = job_file(tmp_path), free_port()
+    job, port = job_file(tmp_path), free_ports(1)[0]
     for rank in range(2):
         two.tell(rank, proposing, 2, job, port)
     assert [two.answer(rank) for rank in range(2)] == [(), ()]
 
 
 def test_one_worker_has_no_network_to_measure(two: RankPool, tmp_path: Path) -> None:
-    job, port = job_file(tmp_path), free_port()
+    job, port = job_file(tmp_path), free_ports(1)[0]
     for rank in range(2):
         two.tell(rank, attaching_on_one_worker, 2, job, port)
     assert "measuring the network" not in two.answer(0)
@@ -261,7 +261,7 @@ def test_one_worker_has_no_network_to_measure(two: RankPool, tmp_path: Path) -> 
 
 
 def test_rank_0_says_what_is_done_before_the_first_step(two: RankPool, tmp_path: Path) -> None:
-    job, port = job_file(tmp_path, policy="Static", plan="dense"), free_port()
+    job, port = job_file(tmp_path, policy="Static", plan="dense"), free_ports(1)[0]
     for rank in range(2):
         two.tell(rank, telling_what_is_done, 2, job, port)
     assert two.answer(0) == [
@@ -296,7 +296,7 @@ def test_ranks_missing_in_the_store_of_a_script_started_by_hand_are_named(monkey
     monkeypatch.setattr(store_rendezvous, "_QUIET_SECONDS", 0.0)
     told: list[list[int]] = []
     with pytest.raises(CommunicationError, match="rank 1"):
-        store_rendezvous.meet_in_store("127.0.0.1", free_port(), 0, 2, 0.5, endpoint={}, say=told.append)
+        store_rendezvous.meet_in_store("127.0.0.1", free_ports(1)[0], 0, 2, 0.5, endpoint={}, say=told.append)
     assert told == [[1]]
 
 
@@ -305,7 +305,7 @@ def coming_alone(group: Group, num_ranks: int, port: int) -> None:
 
 
 def test_a_rank_that_never_comes_is_named_by_those_who_came(two: RankPool) -> None:
-    port = free_port()
+    port = free_ports(1)[0]
     for rank in range(2):
         two.tell(rank, coming_alone, 2, 4, port)
     said = []
@@ -320,6 +320,6 @@ def test_a_rank_that_never_comes_is_named_by_those_who_came(two: RankPool) -> No
 
 
 def test_a_first_rank_that_never_comes_is_named() -> None:
-    port = free_port()
+    port = free_ports(1)[0]
     with pytest.raises(CommunicationError, match=rf"rank 0: did not let the ranks meet at 127.0.0.1:{port}: "):
         meet("127.0.0.1", port, 1, 2, timeout=1.0, secret=b"", endpoint={})

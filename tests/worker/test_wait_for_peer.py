@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from kit.certificates import Authority
-from kit.ports import free_port
+from trimtab.launch.environment.ports import free_ports
 from trimtab.launch.pod import wait_for_peer as wait_for_peer_module
 from trimtab.launch.pod.wait_for_peer import wait_for_peer
 from trimtab_api.errors import UserError
@@ -77,7 +77,7 @@ def test_without_certificates_whoever_answers_is_found():
 
 def test_a_server_that_comes_later_is_waited_for(serve, tmp_path):
     authority = Authority.new()
-    port = free_port()
+    port = free_ports(1)[0]
     later = threading.Timer(0.3, serve, [authority.issue(tmp_path / "server"), port])
     later.start()
     assert wait_for_peer("localhost", port, authority.issue(tmp_path / "mine"), 30, print) == "127.0.0.1"
@@ -100,7 +100,7 @@ def test_a_name_that_stays_unknown_is_said():
 
 def test_a_port_that_stays_closed_is_said():
     with pytest.raises(UserError, match="did not answer within 0 s: Connection refused"):
-        wait_for_peer("localhost", free_port(), None, 0, print)
+        wait_for_peer("localhost", free_ports(1)[0], None, 0, print)
 
 
 def test_an_unknown_name_is_looked_up_ever_more_rarely(monkeypatch):
