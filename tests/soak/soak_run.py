@@ -56,7 +56,8 @@ class Soak:
             self._train_for(fault.gap)
             outcome = self._outcome(fault)
             self.report.outcomes.append(outcome)
-            self._say(f"{number + 1}/{len(faults)} {fault.kind.value}: {outcome.seconds:.1f} s {outcome.problems}")
+            held = "; ".join(outcome.problems) or "held"
+            self._say(f"{number + 1}/{len(faults)} {fault.kind.value}: {outcome.seconds:.1f} s, {held}")
             if self.job.launcher.poll() is not None:
                 break
         self._stop()
