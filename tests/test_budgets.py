@@ -1,6 +1,7 @@
 """A file that costs too much is found, and each budget is of a file that exists."""
 
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 from kit import budgets
@@ -17,3 +18,9 @@ def test_each_budget_is_of_a_file_that_exists():
     tables = tomllib.loads(budgets.FILE.read_text())
     assert set(tables) == {"test", "full"}
     assert [file for table in tables.values() for file in table if not (root / file).is_file()] == []
+
+
+def test_each_test_file_has_a_name_of_its_own():
+    """One pytest run imports them all by their names alone."""
+    found = Counter(file.name for file in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name, num in found.items() if num > 1] == []

@@ -36,10 +36,10 @@ def serve():
         server = grpc.server(ThreadPoolExecutor(2), options=SERVER_OPTIONS)
         handler = grpc.unary_unary_rpc_method_handler(lambda request, context: request)
         server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("trimtab.tests.Echo", {"Say": handler})])
-        port = listen(server, "localhost:0", None if directory is None else read_unchecked(directory))
+        port = listen(server, "127.0.0.1:0", None if directory is None else read_unchecked(directory))
         server.start()
         servers.append(server)
-        return f"localhost:{port}"
+        return f"127.0.0.1:{port}"
 
     yield start
     for server in servers:

@@ -38,7 +38,7 @@ def scrape(program, port):
 
 
 def write_run(directory):
-    """A run of one step and one decision."""
+    """A run of one step, one checkpoint and one decision."""
     directory.mkdir()
     names = ("time", "loss", "step_seconds", "compute_seconds", "late_seconds", "gain", "achieved_ratio")
     figures = dict.fromkeys((*names, "residual_norm"), 0.5)
@@ -55,9 +55,10 @@ def write_run(directory):
     decision |= {"previous": {"name": "dense"}, "adopted": {"name": "0.01/all-gather"}, "predicted_seconds": 0.5}
     decision |= {"inputs": {"dense_step_seconds": 0.5, "compute_seconds": 0.25}, "pareto": []}
     measured = {"record": "measured", "id": 1, "measured_step_seconds": 0.5}
+    checkpoint = {"event": "checkpoint", "step": 1, "time": 0.5, "seconds": 0.5, "bytes": 1}
     evaluation = {"event": "evaluation", "step": 0, "time": 0.5, "accuracy": 0.5}
     (directory / "job.json").write_text("{}")
-    (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (step, evaluation)))
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (step, evaluation, checkpoint)))
     (directory / "decisions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (decision, measured)))
 
 

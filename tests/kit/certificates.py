@@ -30,7 +30,7 @@ class Authority:
         self,
         directory: Path,
         lifetime: timedelta = DAY,
-        names: tuple[str, ...] = ("localhost",),
+        names: tuple[str, ...] = ("localhost", "127.0.0.1"),
         begin: timedelta = -5 * DAY,
     ) -> Path:
         """Write ca.crt, tls.crt and tls.key; a negative lifetime makes a certificate that has expired."""

@@ -154,5 +154,5 @@ def _elected(transport: Transport, merit: float) -> tuple[int, int]:
     Returns:
         The leader, and the messages of the longest chain.
     """
-    merits, num_messages = all_gather(transport, torch.tensor([merit]).view(torch.uint8))
+    merits, num_messages = all_gather(transport, torch.tensor([merit], dtype=torch.float32).view(torch.uint8))
     return int(torch.cat(merits).view(torch.float32).argmax().item()), num_messages
