@@ -58,7 +58,9 @@ def write_run(directory):
     checkpoint = {"event": "checkpoint", "step": 1, "time": 0.5, "seconds": 0.5, "bytes": 1}
     evaluation = {"event": "evaluation", "step": 0, "time": 0.5, "accuracy": 0.5}
     (directory / "job.json").write_text("{}")
-    (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (step, evaluation, checkpoint)))
+    (directory / "metrics.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in (step, evaluation, checkpoint))
+    )
     (directory / "decisions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (decision, measured)))
 
 
