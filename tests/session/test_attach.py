@@ -184,10 +184,10 @@ def environment_of(rank: int, job: Path, port: int) -> LaunchEnvironment:
     )
 
 
-def attaching(group: Group, job: Path, port: int) -> tuple[float, list[int]]:
+def attaching(group: Group, job: Path, port: int, measurement_seconds: float = 0.1) -> tuple[float, list[int]]:
     """The deadline of the ranks' waits, and the ports at which this one still listens."""
     os.environ.update(environment_of(group.rank, job, port).variables())
-    control_client.FIRST_MEASUREMENT_SECONDS = 0.1  # there is no monitor to wait for
+    control_client.FIRST_MEASUREMENT_SECONDS = measurement_seconds  # there is no monitor to wait for
     model = nn.Linear(2, 1)
     session = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
     deadline = engine_of(session).group.transport.deadline
@@ -213,6 +213,15 @@ def test_ranks_wait_as_long_as_the_job_says_and_leave_no_door_open(
     for rank in range(2):
         two.tell(rank, attaching, 2, job, port)
     assert [two.answer(rank) for rank in range(2)] == [(seconds, []), (seconds, [])]
+
+
+def test_rank_0_waits_for_the_monitor_for_less_time_than_the_others_wait_for_rank_0(
+    two: RankPool, tmp_path: Path
+) -> None:
+    job, port = job_file(tmp_path, policy="Adaptive", timeout="4s"), free_ports(1)[0]
+    for rank in range(2):
+        two.tell(rank, attaching, 2, job, port, 20.0)
+    assert [two.answer(rank) for rank in range(2)] == [(4.0, []), (4.0, [])]
 
 
 def telling_what_is_done(group: Group, job: Path, port: int) -> list[str]:

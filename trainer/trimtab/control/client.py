@@ -7,6 +7,7 @@ step's vote and reaches every rank by a broadcast, so that all adopt a plan at t
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -92,22 +93,23 @@ class ControlClient:
         self._watch: netmon_client.NetworkWatch | None = None
         self._warn, self._alarm = warn, NetworkAlarm()
 
-    def start(self, say: Callable[[str], None] = lambda doing: None) -> None:
+    def start(self, say: Callable[[str], None] = lambda doing: None, patience: float = math.inf) -> None:
         """Wait for the network's first figures and for the first plan, each for a bounded time.
 
         Args:
             say: Is told what is done meanwhile.
+            patience: Seconds that the other ranks wait for this one. At most 3/4 of them are spent.
         """
         if self._monitor is not None:
             self._tell(self._controller.preload)  # beside the wait: where figures come late, no decision waits for it
             self._watch = netmon_client.watch(self._monitor, self._on_change, self._certificates)
             say("measuring the network")
-            self._check_network(self._watch.wait_until_measured(FIRST_MEASUREMENT_SECONDS), patience=0.0)
+            self._check_network(self._watch.wait_until_measured(min(FIRST_MEASUREMENT_SECONDS, patience / 4)), patience=0.0)
         say("choosing the first plan")
         # Where dense steps would take seconds, the first plan is chosen before the first step.
         self._asked = self._control.submit(self._ask, 0)
         with contextlib.suppress(TimeoutError):  # it is announced by a later step then
-            self._asked.exception(FIRST_DECISION_SECONDS)
+            self._asked.exception(min(FIRST_DECISION_SECONDS, patience / 2))
 
     @property
     def can_run_trials(self) -> bool:
