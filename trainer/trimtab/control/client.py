@@ -104,7 +104,8 @@ class ControlClient:
             self._tell(self._controller.preload)  # beside the wait: where figures come late, no decision waits for it
             self._watch = netmon_client.watch(self._monitor, self._on_change, self._certificates)
             say("measuring the network")
-            self._check_network(self._watch.wait_until_measured(min(FIRST_MEASUREMENT_SECONDS, patience / 4)), patience=0.0)
+            view = self._watch.wait_until_measured(min(FIRST_MEASUREMENT_SECONDS, patience / 4))
+            self._check_network(view, patience=0.0)
         say("choosing the first plan")
         # Where dense steps would take seconds, the first plan is chosen before the first step.
         self._asked = self._control.submit(self._ask, 0)

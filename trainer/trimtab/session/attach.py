@@ -276,7 +276,7 @@ def _session_of(request: AttachRequest[SessionT], joined: JobConnection) -> Sess
             certificates=joined.certificates,
             warn=for_rank(group.rank).info,
         )
-        control_client.start(recorder.starting, patience=group.transport.deadline)
+        control_client.start(recorder.starting, patience=joined.job.spec.communication.timeout)
     session = request.kind(
         model,
         optimizers,
