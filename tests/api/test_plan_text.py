@@ -101,7 +101,7 @@ def test_what_a_text_does_not_name_is_as_the_job_says():
     assert Plan.parse("0.01/all-gather/sparsifier=mstopk", fusion, sparsifier="topk").sparsifier == "mstopk"
     arc_topk = Plan.parse("0.01/arc-topk", fusion, sparsifier="topk")
     assert arc_topk.sparsifier == "tracked", "it reads none"
-    assert arc_topk.name == "0.01/arc-topk/fusion=single:selection=ahead"
+    assert arc_topk.name == "0.01/arc-topk/fusion=single", "it selects in no tensor by itself"
 
 
 def test_specs_of_one_meaning_are_one_plan():

@@ -224,4 +224,20 @@ WRONG_COMMUNICATION = [
         "25h",
         "spec.communication.timeout: '25h': must be at least 1s and at most 24h",
     ),
+    (
+        COMMUNICATION,
+        {"collectives": ["all-gather", "arc-topk"], "fusion": {"selection": "ahead"}},
+        "spec.communication.fusion.selection: 'ahead': arc-topk cannot select in each tensor; write selection=behind",
+    ),
+    (
+        COMMUNICATION,
+        {"policy": "Static", "plan": "0.01/exdyna", "fusion": {"selection": "ahead"}},
+        "spec.communication.fusion.selection: 'ahead': exdyna cannot select in each tensor; write selection=behind",
+    ),
+    (
+        COMMUNICATION,
+        {"collectives": ["exdyna"], "fusion": {"alternatives": ["single", "equal:buffers=2:selection=ahead"]}},
+        "spec.communication.fusion.alternatives[1]: 'equal:buffers=2:selection=ahead': exdyna cannot select in each"
+        " tensor; write selection=behind",
+    ),
 ]

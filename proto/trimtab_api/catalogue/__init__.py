@@ -16,7 +16,7 @@ from trimtab_api.catalogue.exchange_costs import (
     rank_count_error,
     within_hosts,
 )
-from trimtab_api.catalogue.fusion import DEFAULT_BUFFER_BYTES, planners
+from trimtab_api.catalogue.fusion import DEFAULT_BUFFER_BYTES, asks_for_ahead, behind, planners
 from trimtab_api.catalogue.options import Option, positive, whole_number
 from trimtab_api.catalogue.plan_text import (
     AXES,
@@ -26,6 +26,7 @@ from trimtab_api.catalogue.plan_text import (
     format_plan,
     parse_plan_text,
     reads_no_sparsifier,
+    selects_not_by_tensor,
 )
 from trimtab_api.catalogue.registry import Registry
 from trimtab_api.catalogue.rows import Collective, Row, Schedule, Sparsifier, Wire
@@ -56,6 +57,8 @@ __all__ = [
     "SourceOptions",
     "Sparsifier",
     "Wire",
+    "asks_for_ahead",
+    "behind",
     "between_hosts",
     "check_ratio",
     "choices",
@@ -71,6 +74,7 @@ __all__ = [
     "rank_count_error",
     "reads_no_sparsifier",
     "schedules",
+    "selects_not_by_tensor",
     "source_options",
     "sources",
     "sparsifiers",

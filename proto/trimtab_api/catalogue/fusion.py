@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT
-from trimtab_api.catalogue.options import MOST_ELEMENTS, Option, one_of, whole_number
+from trimtab_api.catalogue.options import MOST_ELEMENTS, Option, format_spec, one_of, whole_number
 from trimtab_api.catalogue.registry import Registry
 from trimtab_api.catalogue.rows import Row
 from trimtab_api.errors import UserError
@@ -110,3 +110,14 @@ planners: Registry[Row] = Registry(
     ),
     common=(_selection("behind"),),
 )
+
+
+def behind(planner: str) -> str:
+    """Return the planner's spec with k chosen per bucket."""
+    values = {**planners.options(planner), "selection": "behind"}
+    return format_spec(planners[planner].name, values, planners.options_of(planners[planner]))
+
+
+def asks_for_ahead(planner: str) -> bool:
+    """Return whether a spec, as it was written, asks for k per tensor, rather than leave that to the default."""
+    return "selection=ahead" in planner.split(":")[1:]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trimtab_api.catalogue.collectives import collectives
-from trimtab_api.catalogue.fusion import planners
+from trimtab_api.catalogue.fusion import asks_for_ahead, behind, planners
 from trimtab_api.catalogue.schedules import schedules
 from trimtab_api.catalogue.sources import sources
 from trimtab_api.catalogue.sparsifiers import sparsifiers
@@ -67,6 +67,10 @@ def parse_plan_text(text: str) -> ParsedPlan:
         if name in axes:
             raise UserError(f"the axis {name} is named twice; leave out one", field="plan", value=text)
         axes[name] = AXES[name].normalize(spec)
+        if name == planners.name and not collectives[collective].selects_by_tensor:
+            if asks_for_ahead(spec):
+                raise UserError(selects_not_by_tensor(collective), field=name, value=spec)
+            axes[name] = behind(spec)
     check_ratio(ratio, collective)
     if sparsifiers.name in axes and collectives[collective].has_builtin_sparsifier:
         raise UserError(reads_no_sparsifier(collective), field=sparsifiers.name, value=axes[sparsifiers.name])
@@ -100,6 +104,11 @@ def check_ratio(ratio: float, collective: str) -> None:
 def reads_no_sparsifier(collective: str) -> str:
     """Return why no sparsifier goes with a collective that selects by itself, with the remedy."""
     return f"{collectives[collective].name} selects by itself, and reads no sparsifier; leave the one or the other out"
+
+
+def selects_not_by_tensor(collective: str) -> str:
+    """Return why a collective cannot choose k per tensor, with the remedy."""
+    return f"{collectives[collective].name} cannot select in each tensor; write selection=behind"
 
 
 def _ratio_text(ratio: float) -> str:

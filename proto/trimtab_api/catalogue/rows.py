@@ -53,6 +53,8 @@ class Collective(Row):
     """True if k is chosen once for all ranks, which send the same indices; else every rank sends k of its own."""
     reselects: bool = False
     """True if about k of the selected elements come back, and not the union of the ranks' selections."""
+    selects_by_tensor: bool = True
+    """True if, where k is chosen per tensor, elements of each tensor are sent (selection=ahead)."""
     extra_passes: float = 0.0
     """Passes over the gradient that compressing costs beside those that select."""
     has_builtin_sparsifier: bool = False

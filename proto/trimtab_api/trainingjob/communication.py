@@ -12,9 +12,12 @@ from trimtab_api.catalogue import (
     SPARSE_COLLECTIVES,
     SPARSIFIERS,
     VALUE_FORMATS,
+    asks_for_ahead,
     collectives,
+    parse_plan_text,
     planners,
     schedules,
+    selects_not_by_tensor,
     sparsifiers,
     wires,
 )
@@ -201,6 +204,17 @@ class Communication(Ruled):
         as_written("30min"),
         description="Longest that ranks wait for one that stands still, an evaluation on rank 0 alone included.",
     )
+
+    @model_validator(mode="after")
+    def _check_selection(self) -> Self:
+        names = self.collectives if self.plan is None else (parse_plan_text(self.plan).collective,)
+        per_bucket = [name for name in names if not collectives[name].selects_by_tensor]
+        if per_bucket and self.fusion.selection == "ahead":
+            raise invalid_value(("fusion", "selection"), "ahead", selects_not_by_tensor(per_bucket[0]))
+        for index, planner in enumerate(self.fusion.alternatives):
+            if per_bucket and asks_for_ahead(planner):
+                raise invalid_value(("fusion", "alternatives", index), planner, selects_not_by_tensor(per_bucket[0]))
+        return self
 
     @model_validator(mode="after")
     def _check(self) -> Self:

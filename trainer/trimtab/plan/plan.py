@@ -92,6 +92,9 @@ class Plan:
             object.__setattr__(self, "sparsifier", catalogue.sparsifiers.default)
         if self.wire not in self.row.wires:
             raise UserError(f"{self.collective} sends {' or '.join(self.row.wires)}", field="wire", value=self.wire)
+        if self.fusion.selection == "ahead" and not self.row.selects_by_tensor:
+            per_bucket = FusionPlan(self.fusion.cuts, planner=catalogue.behind(self.fusion.planner))
+            object.__setattr__(self, "fusion", per_bucket)
         check_schemes(self.schedule, self.source)
         if self.timetable is not None and self.timetable.num_buckets > len(self.fusion.cuts):
             raise UserError(

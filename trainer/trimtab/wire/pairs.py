@@ -20,6 +20,9 @@ from trimtab.sparsifiers.topk import kth_largest
 from trimtab.wire import index_code
 from trimtab.wire.value_formats import format_of
 
+#: Offsets of one segment.
+_ONE_SEGMENT = 2
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -108,21 +111,48 @@ def keep(residual: Tensor, pairs: Pairs) -> float:
     return kernels.squared_norm(after) - kernels.squared_norm(before)
 
 
-def strongest(pairs: Pairs, k: int) -> tuple[Pairs, Pairs]:
+def strongest(pairs: Pairs, k: int, segments: Sequence[int] = ()) -> tuple[Pairs, Pairs]:
     """Split pairs into the k of largest magnitude and the rest, the same on every rank that holds them.
 
     Among equals the first are taken. NaN counts as the largest, so that it is sent and seen.
+
+    Args:
+        pairs: What to split.
+        k: Pairs to keep; more are kept if more segments than that have pairs.
+        segments: Offsets of segments, of each of which the largest pair is kept; fewer than two segments ask for none.
     """
     if k >= len(pairs):
         return pairs, pairs.only(slice(0, 0))
+    magnitudes = pairs.values.abs().nan_to_num(nan=math.inf)
     keeps = torch.zeros(len(pairs), dtype=torch.bool, device=pairs.indices.device)
+    if len(segments) > _ONE_SEGMENT:
+        exempt = largest_of_each(pairs, segments)
+        keeps[exempt] = True
+        magnitudes[exempt] = -1.0
+        k -= exempt.numel()
     if k > 0:
-        magnitudes = pairs.values.abs().nan_to_num(nan=math.inf)
         boundary = kth_largest(magnitudes, k)
-        torch.gt(magnitudes, boundary, out=keeps)
+        larger = magnitudes > boundary
         equals = (magnitudes == boundary).nonzero().flatten()
-        keeps[equals[: k - int(keeps.sum())]] = True
+        larger[equals[: k - int(larger.sum())]] = True
+        keeps |= larger
     return pairs.only(keeps), pairs.only(~keeps)
+
+
+def largest_of_each(pairs: Pairs, segments: Sequence[int]) -> Tensor:
+    """Return the place of the largest pair of each segment that has pairs: int64 [s], ascending.
+
+    Among equals the first counts. NaN counts as the largest.
+    """
+    magnitudes = pairs.values.abs().nan_to_num(nan=math.inf)
+    inner = torch.tensor(segments[1:-1], dtype=torch.int32, device=pairs.indices.device)
+    segment = torch.searchsorted(inner, pairs.indices, right=True)
+    largest = torch.full((len(segments) - 1,), -1.0, dtype=torch.float32, device=pairs.values.device)
+    largest.scatter_reduce_(0, segment, magnitudes, "amax")
+    places = (magnitudes == largest[segment]).nonzero().flatten()
+    first = torch.ones_like(places, dtype=torch.bool)
+    first[1:] = segment[places[1:]] != segment[places[:-1]]
+    return places[first]
 
 
 def joined(parts: Sequence[Pairs]) -> Pairs:

@@ -29,6 +29,8 @@ class GTopk(Collective):
 
     A rank that drops a sum at a merge, or rounds one, keeps that in its own residual. As published, no rank does: an
     element of which some ranks' part was dropped, and another's won, is cleared everywhere, and that part is lost.
+
+    Where k is chosen per tensor, the largest sum of each tensor wins every merge. That rule is not the paper's.
     """
 
     def __init__(self, group: Group, *, residual: str) -> None:
@@ -55,7 +57,8 @@ class GTopk(Collective):
             timer.communicated()
             head = 4 * vote.numel()
             vote += message[:head].view(torch.float32)
-            sums, dropped = sparse_pairs.strongest(sparse_pairs.added([sums, Pairs.decoded(message[head:], wire)]), k)
+            merged = sparse_pairs.added([sums, Pairs.decoded(message[head:], wire)])
+            sums, dropped = sparse_pairs.strongest(merged, k, exchange.segments)
             if self._keeps_dropped:
                 after += sparse_pairs.keep(residual, dropped)
             timer.compressed()

@@ -36,6 +36,10 @@ class Shares:
         """Sum over all ranks."""
         return sum(self.of_rank)
 
+    def at_least(self, least: Sequence[int]) -> Shares:
+        """Return these shares, raised to ``least`` of each rank."""
+        return Shares(tuple(map(max, self.of_rank, least)), self.threshold)
+
 
 def histogram(magnitudes: Tensor, k: int) -> Pairs:
     """Return the non-empty bins of ``magnitudes`` (float32 [m]), as far down as the k largest reach.

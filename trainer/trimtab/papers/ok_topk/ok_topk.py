@@ -12,6 +12,7 @@ one another, and one more where the sums lie too unevenly to be gathered.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 ESTIMATE_EVERY, REGIONS_EVERY = 32, 64
 #: At most this many times k of the sums that reach the threshold are sent on.
 MOST_SENT = 1.25
+#: Offsets of one segment.
+_ONE_SEGMENT = 2
 #: If a rank would send more than this many times the mean, sums are first passed to ranks that would send fewer.
 BALANCE_ABOVE = 2.0
 
@@ -65,6 +68,9 @@ class OkTopk(Collective):
     A rank clears what it sent only if the sum was sent on; the ranks keep what was dropped of theirs. That is the
     published rule, and no sum is dropped half way, so nothing is lost. The rank that rounds values keeps the rounding
     errors.
+
+    Where k is chosen per tensor, each region also sends on its largest sum of each tensor. That rule is not the
+    paper's.
     """
 
     def __init__(self, group: Group) -> None:
@@ -92,9 +98,12 @@ class OkTopk(Collective):
         magnitudes = sums.values.abs()
         estimates, moves = state.age % ESTIMATE_EVERY == 0, state.age % REGIONS_EVERY == 0
         reaching = magnitudes >= state.threshold
+        exempt = _exempt(sums, exchange.segments)
+        reaching[exempt] = True
         report = histogram(magnitudes, state.k).coded() if estimates else (reaching.sum(dtype=torch.int32).view(1),)
         proposal = _even_bounds(own, transport.size) if moves else own.indices[:0]
-        message = torch.cat([part.view(torch.uint8) for part in (vote, proposal, *report)])
+        num_exempt = proposal.new_full((int(len(exchange.segments) > _ONE_SEGMENT),), exempt.numel())
+        message = torch.cat([part.view(torch.uint8) for part in (vote, proposal, num_exempt, *report)])
         timer.compressed()
         messages, length = all_gather(transport, message)
         num_messages += length
@@ -102,17 +111,20 @@ class OkTopk(Collective):
 
         head = 4 * vote.numel()
         vote = torch.stack([message[:head].view(torch.float32) for message in messages]).sum(0)
-        reports = [message[head + 4 * proposal.numel() :] for message in messages]
+        exempt_at = head + 4 * proposal.numel()
+        reports_at = exempt_at + 4 * num_exempt.numel()
+        reports = [message[reports_at:] for message in messages]
         if estimates:
             shares = shares_by_histogram([Pairs.decoded(coded) for coded in reports], state.k)
         else:
             counts = [int(count.view(torch.int32).item()) for count in reports]
             shares = shares_by_threshold(counts, state.threshold, state.k, max(1, round(MOST_SENT * state.k)))
             sums = sums.only(reaching)
-        proposals = [message[head : head + 4 * proposal.numel()].view(torch.int32) for message in messages]
+        shares = shares.at_least([int(message[exempt_at:reports_at].view(torch.int32).sum()) for message in messages])
+        proposals = [message[head:exempt_at].view(torch.int32) for message in messages]
         bounds = (0, *_mean_bounds(proposals), key[1]) if moves else state.bounds
         self._proposed[key] = replace(state, bounds=bounds, threshold=shares.threshold, age=state.age + 1)
-        winners, _ = sparse_pairs.strongest(sums, shares.of_rank[transport.rank])
+        winners, _ = sparse_pairs.strongest(sums, shares.of_rank[transport.rank], exchange.segments)
         kept = 0.0
         timer.compressed()
 
@@ -186,6 +198,13 @@ class OkTopk(Collective):
     def _state_of(self, key: tuple[int, int], k: int) -> RangeState:
         state = self._state.get(key) or RangeState.even(key[1], self.group.size)
         return state if state.k == k else RangeState(state.bounds, k)
+
+
+def _exempt(sums: Pairs, segments: Sequence[int]) -> Tensor:
+    """Return the places of the sums that are sent whatever their size: none if k is chosen per bucket."""
+    if len(segments) <= _ONE_SEGMENT:
+        return sums.indices.new_empty(0, dtype=torch.int64)
+    return sparse_pairs.largest_of_each(sums, segments)
 
 
 def _even_bounds(own: Pairs, num_ranks: int) -> Tensor:

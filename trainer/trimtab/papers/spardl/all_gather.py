@@ -44,7 +44,14 @@ class SummedBlock:
 
 
 def recursive_doubling(
-    teams: Transport, pairs: Pairs, vote: Tensor, most: int, give_back: GiveBack, rounded: Rounded, wire: str
+    teams: Transport,
+    pairs: Pairs,
+    vote: Tensor,
+    most: int,
+    give_back: GiveBack,
+    rounded: Rounded,
+    wire: str,
+    parts: Sequence[int] = (),
 ) -> SummedBlock:
     """Add up a block by R-SAG, for d = 2^i: pairs of teams at doubling distance exchange all they have.
 
@@ -58,6 +65,7 @@ def recursive_doubling(
         give_back: Takes this rank's share of what was dropped.
         rounded: Rounds pairs for sending.
         wire: Value format.
+        parts: Offsets of parts of the block, of each of which the largest sum is kept.
     """
     num_merged = pairs.values.numel()
     for round in range(chain_length(teams.size)):
@@ -68,22 +76,24 @@ def recursive_doubling(
         vote = vote + other_vote
         sums = added([pairs, other])
         num_merged = sums.values.numel()
-        pairs, dropped = strongest(sums, most)
+        pairs, dropped = strongest(sums, most, parts)
         give_back(Pairs(dropped.indices, dropped.values / (2 << round)))
     return SummedBlock(pairs, vote, num_merged, chain_length(teams.size))
 
 
-def bruck(teams: Transport, pairs: Pairs, vote: Tensor, most: int, rounded: Rounded, wire: str) -> SummedBlock:
+def bruck(
+    teams: Transport, pairs: Pairs, vote: Tensor, most: int, rounded: Rounded, wire: str, parts: Sequence[int] = ()
+) -> SummedBlock:
     """Add up a block by B-SAG, for any d: Bruck's all-gather of what each team has, added in the teams' order.
 
     Arguments are those of `recursive_doubling`; ``most`` elements of the sum are kept.
     """
     message = pack(vote, index_code.encode(pairs.indices), rounded(pairs, 1)[0])
     messages, num_messages = all_gather(teams, message)
-    parts = [unpack(received, vote.numel(), wire) for received in messages]
-    sums = added([part for _, part in parts])
-    total_vote = sum((part_vote for part_vote, _ in parts[1:]), start=parts[0][0])
-    return SummedBlock(strongest(sums, most)[0], total_vote, sums.values.numel(), num_messages)
+    of_teams = [unpack(received, vote.numel(), wire) for received in messages]
+    sums = added([block for _, block in of_teams])
+    total_vote = sum((team_vote for team_vote, _ in of_teams[1:]), start=of_teams[0][0])
+    return SummedBlock(strongest(sums, most, parts)[0], total_vote, sums.values.numel(), num_messages)
 
 
 @dataclass(frozen=True)

@@ -35,11 +35,22 @@ Bag = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Blocks:
-    """A vector of ``n`` elements in ``count`` blocks, of which ``k`` elements in all are to be selected."""
+    """A vector in ``count`` blocks, with segments in each of which elements are to be selected.
 
-    n: int
-    k: int
+    One segment is the paper's rule: each block's share of k. With more, each part of a segment that lies in a block has
+    its share of the segment's k.
+    """
+
+    segments: tuple[int, ...]
+    """Offsets of the segments, from 0 to n."""
+    ks: tuple[int, ...]
+    """Elements to select in each segment."""
     count: int
+
+    @property
+    def n(self) -> int:
+        """Elements of the vector."""
+        return self.segments[-1]
 
     def start(self, block: int) -> int:
         """Return the block's first element; blocks are numbered around the circle."""
@@ -50,10 +61,28 @@ class Blocks:
         return (block % self.count + 1) * self.n // self.count - self.start(block)
 
     def elements(self, block: int) -> int:
-        """Return the elements to select in the block: its share of k, and at least one if it has any."""
+        """Return the elements to select in the block: at least one of each segment that has any there."""
+        return sum(self.parts(block)[1])
+
+    def parts(self, block: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the block's parts, each of one segment.
+
+        Returns:
+            Offsets of the parts, from 0 to the block's length; and the elements to select in each.
+        """
         block %= self.count
-        share = (block + 1) * self.k // self.count - block * self.k // self.count
-        return min(self.length(block), max(1, share))
+        first, length = self.start(block), self.length(block)
+        if len(self.ks) == 1:
+            k = min(self.n, self.ks[0])
+            share = (block + 1) * k // self.count - block * k // self.count
+            return (0, length), (min(length, max(1, share)),)
+        offsets, ks = [0], []
+        for start, end, k in zip(self.segments[:-1], self.segments[1:], self.ks, strict=True):
+            low, high = max(start, first), min(end, first + length)
+            if low < high:
+                offsets.append(high - first)
+                ks.append(max(1, round(k * (high - low) / (end - start))))
+        return tuple(offsets), tuple(ks)
 
 
 class BlockSelector:
@@ -80,8 +109,14 @@ class BlockSelector:
         first, length = self.blocks.start(block), self.blocks.length(block)
         if length == 0:
             return Pairs(self._acc.new_empty(0, dtype=torch.int32), self._acc.new_empty(0))
-        found = self._selector.take(self._acc[first : first + length], k, (self._start + first, length))
-        return self._noted(found, first)
+        offsets, ks = self.blocks.parts(block)
+        scale = k / sum(ks)
+        taken = []
+        for low, high, part_k in zip(offsets[:-1], offsets[1:], ks, strict=True):
+            start, num = first + low, k if len(ks) == 1 else max(1, round(part_k * scale))
+            found = self._selector.take(self._acc[start : first + high], num, (self._start + start, high - low))
+            taken.append(self._noted(found, start))
+        return taken[0] if len(taken) == 1 else joined(taken)
 
     def form(self, exchange: Exchange, first: int, count: int) -> tuple[float, Bag | None]:
         """Write acc, and take the bag of ``count`` blocks from ``first`` on in the same pass.
@@ -95,8 +130,7 @@ class BlockSelector:
             if length == 0:
                 continue
             grad, residual, acc = self._span(exchange, start, start + length)
-            k = self.blocks.elements(block)
-            found = self._selector.compress(grad, residual, acc, (0, length), (k,), self._start + start)
+            found = self._selector.compress(grad, residual, acc, *self.blocks.parts(block), self._start + start)
             squared_norm += found.squared_norm_before
             taken.append(self._noted(found, start))
         start, n = self.blocks.start(first), self.blocks.n

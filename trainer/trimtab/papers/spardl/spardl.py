@@ -76,7 +76,7 @@ class SparDL(Collective):
         assert selector is not None, "SparDL sends a selection"
         timer = LapTimer(exchange.out.device)
         acc = exchange.next_residual
-        blocks = Blocks(acc.numel(), min(acc.numel(), sum(exchange.k)), self._per_team)
+        blocks = Blocks(tuple(exchange.segments), tuple(exchange.k), self._per_team)
         selecting = BlockSelector(acc, exchange.start, blocks, selector, exchange.wire)
         before, bag = selecting.form(exchange, *last_bag(self._number, self._per_team))
         timer.compressed()
@@ -126,6 +126,7 @@ class SparDL(Collective):
         """Select in the block whose sum this rank holds, and add it up over the teams (section 3.3)."""
         blocks, log = selecting.blocks, selecting.log
         first, most = blocks.start(self._number), blocks.elements(self._number)
+        parts = blocks.parts(self._number)[0]
 
         def give_back(dropped: Pairs) -> None:
             log.add(Pairs(dropped.indices + first, dropped.values))
@@ -137,11 +138,11 @@ class SparDL(Collective):
         if not self._adapts:
             indices, values = selecting.take(self._number, most).parts
             held = Pairs(indices - first, values)
-            return recursive_doubling(teams, held, vote, most, give_back, rounded, exchange.wire)
+            return recursive_doubling(teams, held, vote, most, give_back, rounded, exchange.wire, parts)
         key = (exchange.start, exchange.start + blocks.n)
         share = self._shares.get(key) or SagShare.of_teams(self._teams)
         indices, values = selecting.take(self._number, share.elements(most)).parts
-        joined = bruck(teams, Pairs(indices - first, values), vote, most, rounded, exchange.wire)
+        joined = bruck(teams, Pairs(indices - first, values), vote, most, rounded, exchange.wire, parts)
         if most > 0:  # a block of no elements tells nothing
             self._proposed[key] = share.after(joined.num_merged, most, self._teams)
         return joined
