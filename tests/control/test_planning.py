@@ -60,11 +60,24 @@ def test_a_planner_gets_sizes_options_and_what_buffers_cost_under_the_plan(plann
     ((seen_profile, sizes, costs),) = asked
     assert (seen_profile, sizes) == (None, FACTS.tensor_sizes)
     whole = Predictor(FACTS).sync_seconds(Plan(0.01, "all-gather"), *NETWORK)
-    assert costs.exchange(FACTS.num_elements) == pytest.approx(whole)
     assert 0 < costs.exchange(1) < costs.exchange(1_000_000) < whole
     none, once, twice = (costs.compress(size) for size in (0, 1_000_000, 2_000_000))
     assert twice - once == pytest.approx(once - none), "something for the buffer, the rest for its elements"
     assert none > 0
+
+
+@pytest.mark.parametrize("collective", ["all-gather", "artopk-star-ring", "spardl"])
+def test_planners_are_charged_what_the_predictor_charges_for_a_further_buffer(planning, collective):
+    planning.renew(*NETWORK)
+    planning.plan(0.01, collective, "topk", RECORDING)
+    ((_, _, costs),) = asked
+    predictor = Predictor(FACTS)
+    cut = Plan(0.01, collective, "topk", FusionPlan((0, 1_000_000, 2_000_000), planner=RECORDING))
+    whole = replace(cut, fusion=FusionPlan((0,), planner=RECORDING))
+    further = costs.exchange(1_000_000) + costs.exchange(1_000_000) + costs.exchange(2_000_000)
+    further -= costs.exchange(FACTS.num_elements)
+    predicted = predictor.sync_seconds(cut, *NETWORK) - predictor.sync_seconds(whole, *NETWORK)
+    assert further == pytest.approx(predicted, rel=1e-6)
 
 
 def test_it_is_asked_once_for_the_ratios_around_each_of_a_few(planning):

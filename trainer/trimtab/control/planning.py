@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from math import log
 
-from trimtab_api.catalogue import BYTES_PER_ELEMENT, collective_cost, schedules, sources, wires
+from trimtab_api.catalogue import schedules, sources, wires
 
 from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.types import ControllerSettings, ModelFacts
@@ -115,8 +115,8 @@ class FusionPlanning:
         return self._nearest[ratio]
 
     def _costs(self, plan: Plan) -> BufferCosts:
-        """Return what buffers take under the plan, by size: in proportion to what the whole gradient takes."""
-        predictor, num_elements, num_ranks = self._predictor, self._facts.num_elements, self._facts.num_ranks
+        """Return what buffers take under the plan, by size: as the predictor charges them."""
+        predictor, num_elements = self._predictor, self._facts.num_elements
         alpha, beta = self._alpha, self._beta
 
         # Worked out where they are asked for: a planner of one buffer asks for nothing, for hundreds of plans.
@@ -124,17 +124,11 @@ class FusionPlanning:
         def compress() -> Callable[[int], float]:
             return predictor.compress_times.of_buffer(plan, num_elements)
 
-        @cache
-        def overhead() -> float:
-            closed_form = predictor.cost(plan).seconds(alpha, beta)
-            return predictor.sync_seconds(plan, alpha, beta) / closed_form if closed_form > 0 else 1.0
-
-        def exchange_seconds(size: int) -> float:
-            num_bytes, on_each = BYTES_PER_ELEMENT * size, self._facts.ranks_on_each
-            cost = collective_cost(plan.collective, num_bytes, plan.ratio, num_ranks, plan.wire, on_each)
-            return overhead() * cost.seconds(alpha, beta)
-
-        return BufferCosts(lambda size: compress()(size), exchange_seconds, predictor.compute_seconds)
+        return BufferCosts(
+            lambda size: compress()(size),
+            lambda size: predictor.buffer_seconds(plan, size, alpha, beta),
+            predictor.compute_seconds,
+        )
 
 
 @lru_cache(maxsize=20_000)

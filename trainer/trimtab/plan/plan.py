@@ -207,10 +207,13 @@ class Plan:
 
     def buffer_costs(self, num_elements: int, num_ranks: int, on_each: int = 1) -> list[Cost]:
         """Return the closed-form cost of each buffer of ``num_elements`` in all, if ``on_each`` ranks share a host."""
-        return [
-            collective_cost(self.collective, BYTES_PER_ELEMENT * len(buffer), self.ratio, num_ranks, self.wire, on_each)
-            for buffer in self.fusion.buffers(num_elements)
-        ]
+        return [self.buffer_cost(len(buffer), num_ranks, on_each) for buffer in self.fusion.buffers(num_elements)]
+
+    def buffer_cost(self, num_elements: int, num_ranks: int, on_each: int = 1) -> Cost:
+        """Return the closed-form cost of one buffer of ``num_elements``, if ``on_each`` ranks share a host."""
+        return collective_cost(
+            self.collective, BYTES_PER_ELEMENT * num_elements, self.ratio, num_ranks, self.wire, on_each
+        )
 
     def with_version(self, version: int) -> Plan:
         """Return the plan under another version."""

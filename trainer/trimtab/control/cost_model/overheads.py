@@ -128,6 +128,21 @@ class Overheads:
         between = self._modelled(collective, cost, alpha, beta) * exp(self._correction(collective, cost, alpha, beta))
         return between + cost.local_seconds
 
+    def buffer_seconds(self, collective: str, cost: Cost, whole: Cost, alpha: float, beta: float) -> float:
+        """Predict the time of one buffer's exchange, without w, which is charged once a step.
+
+        Args:
+            collective: The scheme's name.
+            cost: Closed-form cost of the buffer.
+            whole: Closed-form cost of all buffers of a step.
+            alpha: Seconds per message on the network.
+            beta: Seconds per byte on the network.
+        """
+        if cost.messages == 0:
+            return cost.local_seconds
+        own = self._modelled(collective, cost, alpha, beta) - self._coefficients_of(collective).w
+        return own * exp(self._correction(collective, whole, alpha, beta)) + cost.local_seconds
+
     def coefficients(self, collective: str) -> tuple[float, ...]:
         """Return a scheme's (a, o, e, g, w), which the module's docstring defines."""
         return self._coefficients_of(collective)

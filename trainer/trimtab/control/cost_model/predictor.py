@@ -146,6 +146,11 @@ class Predictor:
         """Predict the exchange of a whole step [s], hidden behind backward or not."""
         return self.overheads.seconds(plan.collective, self.cost(plan), alpha, beta)
 
+    def buffer_seconds(self, plan: Plan, num_elements: int, alpha: float, beta: float) -> float:
+        """Predict what a buffer of so many elements adds to the plan's exchange [s]."""
+        cost = plan.buffer_cost(num_elements, self._facts.num_ranks, self._facts.ranks_on_each)
+        return self.overheads.buffer_seconds(plan.collective, cost, self.cost(plan), alpha, beta)
+
     def slowdown_at(self, prediction: Prediction, deviations: float) -> float:
         """Return a plan's convergence slowdown, at least 1, if the law were off by so many deviations.
 
@@ -244,15 +249,15 @@ class Predictor:
         sync = self.overheads.seconds(plan.collective, cost, alpha, beta)
         compress = self.compress_times.of_buffer(plan, self._facts.num_elements)
         ready, needed, sizes = self._buffers(plan.fusion)
-        closed_form = [each.seconds(alpha, beta) for each in costs]
-        whole = sum(closed_form) or 1.0
+        own = [self.overheads.buffer_seconds(plan.collective, each, cost, alpha, beta) for each in costs]
+        own_sum, whole = sum(own) or 1.0, cost.seconds(alpha, beta) or 1.0
         startup = None
         if self.shares_interface(plan):
             startup = [latent(sync * each.messages * alpha / whole) for each in costs]
         return BufferTimes(
             [compute * share for share in ready],
             [compress(size) for size in sizes],
-            [sync * seconds / whole for seconds in closed_form],
+            [sync * seconds / own_sum for seconds in own],
             [compute * share for share in needed],
             compute * self._readiness.backward_begin,
             self._facts.link_slowness,
