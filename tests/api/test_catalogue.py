@@ -14,9 +14,12 @@ from trimtab_api.catalogue import (
     Cost,
     Option,
     SourceOptions,
+    choices,
     collective_cost,
     collectives,
     cost_table,
+    expand,
+    normalize_choice,
     rank_count_error,
     schedules,
     source_options,
@@ -205,3 +208,24 @@ def test_of_a_rank_that_has_a_host_to_itself_all_bytes_cross_its_device(N, name)
     options = {option: value for option, value in collectives.options(name).items() if option != "per_host"}
     c = 1.0 if collectives[name].is_dense else 0.01
     assert collective_cost(name, 1e6, c, N).bytes == pytest.approx(collectives[name].cost(1e6, c, N, **options).bytes)
+
+
+@pytest.mark.parametrize(
+    ("spec", "num_ranks", "expanded"),
+    [
+        ("spardl", 6, ("spardl",)),
+        ("spardl:teams=auto", 6, ("spardl", "spardl:teams=2", "spardl:teams=3", "spardl:teams=6")),
+        ("spardl:teams=auto", 5, ("spardl", "spardl:teams=5")),
+        ("all-gather:rounds=auto", 4, ("all-gather", "all-gather:rounds=doubling")),
+        (
+            "exdyna:partition=auto:threshold=paper",
+            4,
+            ("exdyna:threshold=paper", "exdyna:partition=coarse:threshold=paper"),
+        ),
+    ],
+)
+def test_auto_stands_for_each_legal_value(spec, num_ranks, expanded):
+    assert expand(spec, num_ranks) == expanded
+    assert expand(normalize_choice(spec), num_ranks) == expanded
+    assert set(choices([spec], num_ranks, 1)) == set(expanded)
+    assert all(rank_count_error(each, num_ranks) is None for each in expanded)

@@ -240,4 +240,20 @@ WRONG_COMMUNICATION = [
         "spec.communication.fusion.alternatives[1]: 'equal:buffers=2:selection=ahead': exdyna cannot select in each"
         " tensor; write selection=behind",
     ),
+    (
+        (*COMMUNICATION, "collectives"),
+        ["spardl:teams=auto", "spardl:residual=auto"],
+        "spec.communication.collectives[1]: 'spardl:residual=auto': residual=auto: only teams may be auto",
+    ),
+    (
+        (*COMMUNICATION, "collectives"),
+        ["gtopk:residual=paper"],
+        "spec.communication.collectives[0]: 'gtopk:residual=paper': residual=paper: loses gradient; only a Static plan"
+        " may name it",
+    ),
+    (
+        (*COMMUNICATION, "collectives"),
+        ["spardl:teams=0"],
+        "spec.communication.collectives[0]: 'spardl:teams=0': teams=0: write a whole number, 1 to 2147483647",
+    ),
 ]

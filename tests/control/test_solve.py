@@ -6,20 +6,22 @@ from dataclasses import fields, replace
 from itertools import pairwise, product
 from math import log10
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.examples import examples
+from pymoo.indicators.hv import HV
 from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.search.knee import knee, log_speedup
-from trimtab.control.search.pareto import front
+from trimtab.control.search.pareto import front, objectives
 from trimtab.control.search.search import MOST_EVALUATIONS, solve
 from trimtab.control.search.space import Space, ratio_grid
 from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.plan.plan import Plan, dense_plan
-from trimtab_api.catalogue import DEFAULT_COLLECTIVES
+from trimtab_api.catalogue import DEFAULT_COLLECTIVES, choices
 
 GIGABIT = 1e9 / 8
 
@@ -29,10 +31,11 @@ def fixed(elements):
     return f"fixed:bytes={4 * elements}"
 
 
-def problem(num_ranks, num_elements, alpha, gigabits, compute):
+def problem(num_ranks, num_elements, alpha, gigabits, compute, collectives=DEFAULT_COLLECTIVES):
     """A space, and the evaluator of its plans."""
     size = num_elements // 8
-    settings = ControllerSettings(fusions=("single", fixed(3 * size)))
+    named = choices(collectives, num_ranks, 1)
+    settings = ControllerSettings(collectives=named, fusions=("single", fixed(3 * size)))
     facts, beta = ModelFacts(8 * size, (size,) * 8, num_ranks), 1 / (gigabits * GIGABIT)
     predictor = Predictor(facts, compute)
     planning = FusionPlanning(predictor, facts, settings.candidate_ratios)
@@ -120,3 +123,41 @@ def test_a_space_of_more_plans_than_one_decision_may_predict_is_searched(num_fus
     larger = replace(space, fusion=tuple(fixed(10**6 + n) for n in range(num_fusions)))
     assert len(larger) > MOST_EVALUATIONS
     assert len(solve(larger, evaluator.predict, 0)) <= MOST_EVALUATIONS
+
+
+# Options of collectives ---------------------------------------------------------------------------------
+
+WITH_OPTIONS = ("spardl:teams=auto", "exdyna:threshold=auto", "all-gather:rounds=auto", "artopk-var-ring:by=auto")
+
+
+def hypervolume(predictions, dense):
+    """What the front dominates of the box between nothing and twice dense, as a share of it."""
+    most = [2 * max(value, 1e-9) for value in objectives(dense)]
+    most[0] = max(each.compress_seconds for each in predictions) or 1.0
+    points = np.array([objectives(each) for each in front(predictions)]) / most
+    return float(HV(ref_point=np.ones(3))(points))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_nsga_finds_the_front_that_enumeration_finds_among_options_of_collectives(seed):
+    space, evaluator = problem(12, 10**7, 5e-3, 1.0, 0.1, WITH_OPTIONS)
+    assert {"spardl:teams=3", "exdyna:threshold=paper", "artopk-var-ring:by=gradient"} <= set(space.collective)
+    everything = solve(space, evaluator.predict, seed, most_evaluations=len(space))
+    assert len(everything) == len(space)
+    found = by_nsga(space, evaluator, seed)
+    reference = [*everything, *found]
+    whole, reached = (
+        hypervolume([*each, max(reference, key=lambda one: one.compress_seconds)], evaluator.dense)
+        for each in (everything, found)
+    )
+    assert reached >= 0.95 * whole
+
+
+def test_more_teams_are_chosen_where_messages_are_dear():
+    """In 2^i teams more of them save messages, and send more (SparDL, equation 5)."""
+    chosen = {}
+    for alpha, gigabits in ((1e-4, 0.1), (50e-3, 10.0)):
+        space, evaluator = problem(8, 10**7, alpha, gigabits, 0.1, ("spardl:teams=auto",))
+        best = knee(front(solve(space, evaluator.predict, 0)), evaluator.dense, 0.5)
+        chosen[alpha] = best.plan.collective
+    assert chosen == {1e-4: "spardl:teams=2", 50e-3: "spardl:teams=8"}

@@ -4,6 +4,7 @@ A plan has axes: collective, sparsifier, fusion planner, schedule, source, wire 
 row a scheme. Code that plans, predicts, validates, reports or runs a scheme asks its row, and knows no scheme by name.
 """
 
+from trimtab_api.catalogue.auto_options import expand, normalize_choice
 from trimtab_api.catalogue.collectives import collectives
 from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT, Cost, CostRange
 from trimtab_api.catalogue.exchange_costs import (
@@ -66,7 +67,9 @@ __all__ = [
     "collectives",
     "cost_range",
     "cost_table",
+    "expand",
     "format_plan",
+    "normalize_choice",
     "parse_plan_text",
     "per_host",
     "planners",

@@ -25,6 +25,7 @@ _ELECTED_BY = Option(
     "the largest of: variance of gradient plus residual, as the paper says; norm of the gradient, as its code has it;"
     " norm of what it would send, for which every rank selects",
     default="variance",
+    auto=lambda N: ("variance", "gradient", "selection"),
 )
 
 
@@ -84,6 +85,7 @@ _ALL_GATHER = Collective(
             "bruck: the fewest for any number of ranks; doubling: TopkA as published, two more where that number"
             " is no power of two",
             default="bruck",
+            auto=lambda N: ("bruck", "doubling"),
         ),
     ),
     family="all-gather",
@@ -106,6 +108,7 @@ _EXDYNA = Collective(
             one_of("dynamic", "coarse"),
             "balance the partitions by what is selected in them, or let them stay even",
             default="dynamic",
+            auto=lambda N: ("dynamic", "coarse"),
         ),
         Option(
             "threshold",
@@ -113,6 +116,7 @@ _EXDYNA = Collective(
             "scaled: seeded from a sample, then scaled by (k'/k)^0.1; bounded: each rank sends k/N within 10%, too;"
             " paper: scaled by steps of 0.5%",
             default="bounded",
+            auto=lambda N: ("bounded", "scaled", "paper"),
         ),
     ),
     family="exdyna",
@@ -169,12 +173,19 @@ _SPARDL = Collective(
     "blocks summed sparsely on the way, and selected in again before they are sent on (SparDL)",
     "trimtab.papers.spardl.spardl:SparDL",
     options=(
-        Option("teams", whole_number(1), "d, which divides the ranks: more save messages, and send more", default=1),
+        Option(
+            "teams",
+            whole_number(1),
+            "d, which divides the ranks: more save messages, and send more",
+            default=1,
+            auto=lambda N: tuple(d for d in range(1, N + 1) if N % d == 0),
+        ),
         Option(
             "residual",
             one_of("global", "local", "partial"),
             "what is kept of dropped values: all (global), or by the published ablations, which lose gradient",
             default="global",
+            static_only=("local", "partial"),
         ),
     ),
     family="spardl",
@@ -222,6 +233,7 @@ _GTOPK = Collective(
             one_of("kept", "paper"),
             "who keeps what a merge drops: the rank that drops it, or nobody, as published (then gradient is lost)",
             default="kept",
+            static_only=("paper",),
         ),
     ),
 )

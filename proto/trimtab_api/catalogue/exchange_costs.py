@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from trimtab_api.catalogue import costs
+from trimtab_api.catalogue.auto_options import expand
 from trimtab_api.catalogue.collectives import PER_HOST, collectives
 from trimtab_api.catalogue.costs import Cost, CostRange
 from trimtab_api.catalogue.rows import Collective
@@ -106,10 +107,15 @@ def rank_count_error(collective: str, N: int, on_hosts: Sequence[int] | None = N
 
 
 def choices(names: Sequence[str], workers: int, on_each: int) -> tuple[str, ...]:
-    """Return the collectives that run on so many ranks of each worker, and those that run between such workers."""
-    between_workers = [within_hosts(name, on_each) for name in names] if workers > 1 else []
-    fitting = (name for name in (*names, *between_workers) if not rank_count_error(name, workers * on_each, [on_each]))
-    return tuple(dict.fromkeys(fitting))
+    """Return the collectives that run on so many ranks of each worker, and those that run between such workers.
+
+    An option that is ``auto`` stands for each of its legal values.
+    """
+    num_ranks = workers * on_each
+    among_ranks = [spec for name in names for spec in expand(name, num_ranks)]
+    between_workers = [within_hosts(spec, on_each) for name in names for spec in expand(name, workers)]
+    specs = (*among_ranks, *(between_workers if workers > 1 else ()))
+    return tuple(dict.fromkeys(spec for spec in specs if not rank_count_error(spec, num_ranks, [on_each])))
 
 
 def cost_table(M: float, c: float, N: int, P: int = 1) -> list[tuple[str, Cost | CostRange]]:

@@ -18,6 +18,10 @@ class Option:
     meaning: str
     default: Any = None
     """None: it must be given."""
+    auto: Callable[[int], tuple[Any, ...]] | None = None
+    """Returns the values at so many ranks for which ``auto`` stands; None: ``auto`` is not taken."""
+    static_only: tuple[Any, ...] = ()
+    """Values by which gradient is lost, as published: no controller chooses them."""
 
 
 def split_spec(text: str) -> tuple[str, dict[str, str]]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from trimtab_api.catalogue import (
     DEFAULT_COLLECTIVES,
-    SPARSE_COLLECTIVES,
     SPARSIFIERS,
     VALUE_FORMATS,
     asks_for_ahead,
     collectives,
+    normalize_choice,
     parse_plan_text,
     planners,
     schedules,
@@ -23,16 +22,24 @@ from trimtab_api.catalogue import (
 )
 from trimtab_api.catalogue.schedules import OVERLAP_IS_STATIC
 from trimtab_api.catalogue.sources import MOST_LOCAL_STEPS
+from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.fields import ApiModel, Ruled, enum, invalid_value, obeys, one_of, spec_of
 from trimtab_api.trainingjob.quantities import BufferSize, Duration, as_written
 
 
-def _sparse() -> Iterable[str]:
-    return (row.name for row in collectives.rows() if not row.is_dense)
+def _sparse_choice(text: str) -> str:
+    """Return the normal form of a sparse collective's spec, of which options may be ``auto``."""
+    known = [row.name for row in collectives.rows() if not row.is_dense]
+    if text.partition(":")[0] not in known:
+        raise ValueError(f"not known; choose from {', '.join(known)}")
+    try:
+        return normalize_choice(text)
+    except UserError as error:
+        raise ValueError(error.remedy) from None
 
 
 Ratio = Annotated[float, Field(gt=0, lt=1)]
-SparseCollective = Annotated[str, one_of(_sparse), enum(SPARSE_COLLECTIVES)]
+SparseCollective = Annotated[str, Field(max_length=512), AfterValidator(_sparse_choice)]
 Sparsifier = Annotated[str, one_of(sparsifiers.names), enum(SPARSIFIERS)]
 ValueFormat = Annotated[str, one_of(wires.names), enum(VALUE_FORMATS)]
 Planner = Annotated[str, Field(max_length=512), spec_of(planners)]
@@ -152,7 +159,8 @@ class Communication(Ruled):
         min_length=1,
         max_length=20,
         json_schema_extra={"x-kubernetes-list-type": "set"},
-        description="Sparse collectives that may be chosen; dense is always allowed, by ring, tree or halving.",
+        description="Sparse collectives that may be chosen, with options as in `spardl:teams=2`; an option that is"
+        " `auto` stands for each legal value. Dense is always allowed, by ring, tree or halving.",
     )
     sparsifier: Sparsifier = Field("tracked", description="What picks the elements to send.")
     sparsifier_alternatives: tuple[Sparsifier, ...] = Field(

@@ -148,7 +148,7 @@ RULES = (
         "spec.communication",
         f"self.sparsifier == '{sparsifiers.default}' || (self.policy == 'Static' ? "
         f"!has(self.plan) || !self.plan.matches('{_OF_THOSE}(/|$)') : "
-        f"self.collectives.all(each, !each.matches('^({'|'.join(_SELECT_THEMSELVES)})$')))",
+        f"self.collectives.all(each, !each.matches('^({'|'.join(_SELECT_THEMSELVES)})(:|$)')))",
         _READS_NO_SPARSIFIER,
         ".sparsifier",
         lambda self: self.sparsifier != sparsifiers.default and _reads_no_sparsifier(self),
@@ -156,7 +156,7 @@ RULES = (
     Rule(
         "spec.communication",
         "self.policy == 'Static' || self.sparsifierAlternatives.size() == 0 || "
-        f"self.collectives.all(each, !each.matches('^({'|'.join(_SELECT_THEMSELVES)})$'))",
+        f"self.collectives.all(each, !each.matches('^({'|'.join(_SELECT_THEMSELVES)})(:|$)'))",
         _READS_NO_SPARSIFIER,
         ".sparsifierAlternatives",
         lambda self: self.policy == "Adaptive" and self.sparsifier_alternatives and _reads_no_sparsifier(self),
@@ -202,7 +202,7 @@ RULES = (
     Rule(
         "spec.communication",
         "!has(self.valueFormats) || !('int2' in self.valueFormats) || "
-        f"self.collectives.all(each, each in [{_TWO_BITS}])",
+        f"self.collectives.all(each, each.split(':')[0] in [{_TWO_BITS}])",
         f"int2 is sent by {_TWO_BITS} alone; leave it or the other collectives out",
         ".valueFormats",
         wrong_item=_not_sent,
@@ -211,6 +211,11 @@ RULES = (
         "spec.communication.fusion.bufferSize",
         "self == 'single' || self.matches('[1-9]')",
         HOLDS_NOTHING,
+    ),
+    Rule(
+        "spec.communication.collectives[]",
+        f"self.matches('^({'|'.join(SPARSE_COLLECTIVES)}){_OPTIONS}$')",
+        f"not known; choose from {', '.join(SPARSE_COLLECTIVES)}, with options as in spardl:teams=auto",
     ),
     Rule(
         "spec.communication.fusion.alternatives[]",

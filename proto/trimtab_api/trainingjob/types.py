@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from trimtab_api.catalogue import parse_plan_text, rank_count_error
+from trimtab_api.catalogue import expand, parse_plan_text, rank_count_error
 from trimtab_api.names import MOST_WORKERS
 from trimtab_api.trainingjob.communication import Communication
 from trimtab_api.trainingjob.fields import ApiModel, Ruled, enum, invalid_value, obeys
@@ -241,7 +241,9 @@ class Spec(ApiModel):
         if wanted.plan is not None:
             if reason := rank_count_error(parse_plan_text(wanted.plan).collective, self.num_ranks, on_hosts):
                 raise invalid_value(("communication", "plan"), wanted.plan, f"{reason} {told}")
-        elif all(reasons := [rank_count_error(name, self.num_ranks) for name in wanted.collectives]):
+            return self
+        specs = [spec for name in wanted.collectives for spec in expand(name, self.num_ranks)]
+        if all(reasons := [rank_count_error(spec, self.num_ranks) for spec in specs]):
             remedy = f"{reasons[0]} {told}"
             raise invalid_value(("communication", "collectives", 0), wanted.collectives[0], remedy)
         return self
