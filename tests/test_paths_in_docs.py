@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs/decisions").glob("*.md")), ROOT / "docs/walkthrough.md"]
+FOLDERS_OF_PAGES = ("adr", "explanation")
+PAGES = [ROOT / "CONTRIBUTING.md", *(page for kind in FOLDERS_OF_PAGES for page in ROOT.glob(f"docs/{kind}/*.md"))]
 FOLDERS = ("proto", "netmon", "operator", "trainer", "tests", "scripts", "benchmarks", "examples")
 
 

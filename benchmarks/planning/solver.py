@@ -1,4 +1,4 @@
-"""What a decision takes, and what NSGA-II misses: the tables of docs/decisions/solver.md, in a minute on one core.
+"""What a decision takes, and what NSGA-II misses, in a minute on one core (docs/adr/0016-plan-search.md).
 
 python benchmarks planning/solver
 

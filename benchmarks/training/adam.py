@@ -1,4 +1,6 @@
-"""How many times dense's steps Adam needs under error feedback: the tables of docs/decisions/adam.md, in one process.
+"""How many times dense's steps Adam needs under error feedback, in one process.
+
+docs/explanation/convergence-under-compression.md has the model that follows from it.
 
     python benchmarks training/adam --ratios 1 0.1 0.01 --shared 0.1 --width 192 --layers 3
 

@@ -1,4 +1,4 @@
-"""How many more steps than dense a run needs that exchanges updates of local steps: docs/decisions/adam.md.
+"""How many more steps than dense a run needs that exchanges updates of local steps (docs/explanation/local-sgd.md).
 
     python benchmarks training/local_updates gpt --optimizer adamw --rate 1e-3
     python benchmarks training/local_updates digits --optimizer sgd --rate 0.03 --ratios 1 0.1 --steps-a-round 1 4

@@ -1,4 +1,6 @@
-"""How many more steps than dense error feedback needs: the table of docs/decisions/time-to-target.md, in one process.
+"""How many more steps than dense error feedback needs, in one process.
+
+docs/explanation/convergence-under-compression.md has the model that follows from it.
 
     python benchmarks training/staleness --hidden 512 --rate 0.03 --seeds 2
     python benchmarks training/staleness --hidden 512 --rate 0.001 --seeds 2 --optimizer adam

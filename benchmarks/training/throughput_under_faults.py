@@ -1,4 +1,4 @@
-"""What share of its steps a job of local steps still takes while two faults a minute happen: docs/decisions/soak.md.
+"""What share of its steps a job of local steps still takes while two faults a minute happen.
 
     python benchmarks training/throughput_under_faults --minutes 5 --seed 1
 

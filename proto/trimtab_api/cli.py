@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
     """A parser that raises `UserError`, and takes a flag only by its whole name.
 
     argparse describes a mistake only by an English text. This class makes each error from the arguments themselves
-    (docs/decisions/command-line.md). The ``type`` of an argument must raise `UserError` for a wrong value.
+    (docs/adr/0006-own-components.md). The ``type`` of an argument must raise `UserError` for a wrong value.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -3,7 +3,7 @@
     sudo .venv/bin/python tests/collectives/measure.py --latency 25ms --bandwidth 1Gbps --elements 1000
 
 Prints the median seconds of each, from the moment all ranks begin until the last has ended, beside the closed form.
-The figures are kept in docs/decisions/point-to-point.md.
+docs/adr/0007-socket-transport.md says what follows from the figures.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def test_a_wrong_law_is_corrected_by_the_loss(off: float, num_seeds: int) -> Non
         uncorrected.append(SimulatedRun(silent, ADAPTIVE, seed).until_target().seconds / best)
     print(f"law x{off:g}: median {median(over_best):.3f}, {sorted(over_best)}")
     print(f"without the loss: median {median(uncorrected):.3f}, {sorted(uncorrected)}")
-    # Asked: 1.3. Measured: 1.31 and 1.35, for experiments may waste no more (docs/decisions/progress.md).
+    # Asked: 1.3. Measured: 1.31 and 1.35, for experiments may waste no more.
     if num_seeds > 2:
         assert median(over_best) <= 1.45
         assert median(over_best) <= median(uncorrected)
@@ -190,5 +190,5 @@ def test_and_so_it_is_where_local_steps_are_allowed(off: float) -> None:
         for seed in range(8)
     ]
     print(f"law x{off:g}, local steps allowed: median {median(over_best):.3f}, {sorted(over_best)}")
-    # Asked: 1.3. Measured: 1.19 and 1.31; 1.38 and 1.44 on eight clusters more (docs/decisions/progress.md).
+    # Asked: 1.3. Measured: 1.19 and 1.31; 1.38 and 1.44 on eight clusters more.
     assert median(over_best) <= 1.4

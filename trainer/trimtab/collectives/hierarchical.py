@@ -2,7 +2,7 @@
 
 Each of a host's P ranks has a P-th of the buffer. The host's ranks reduce-scatter their gradients. Each rank then
 exchanges its part with the ranks of the other hosts that have the same part, and sends the result to the ranks of its
-host. All ranks of a host select, and no byte crosses between hosts twice (docs/decisions/hierarchy.md).
+host. All ranks of a host select, and no byte crosses between hosts twice (docs/adr/0010-two-level-collectives.md).
 
 Cost: that of the collective between N / P hosts, and inside a host a ring's reduce-scatter and Bruck's all-gather.
 """

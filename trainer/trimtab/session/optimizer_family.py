@@ -1,4 +1,6 @@
-"""The family that an optimizer belongs to, on which the cost of compression depends (docs/decisions/adam.md).
+"""The family that an optimizer belongs to, on which the cost of compression depends.
+
+See docs/explanation/convergence-under-compression.md.
 
 Judged by what can be seen of it, for most optimizers come from elsewhere: the names of its class and of those it is
 derived from, what its parameter groups and its state hold. Whatever speaks for Adam's kin outweighs a base class named

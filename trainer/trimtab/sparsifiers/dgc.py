@@ -2,7 +2,7 @@
 
 Lin et al., Deep Gradient Compression, ICLR 2018, section 5; the constants are those of its released code. Its momentum
 correction, local gradient clipping and warm-up are options of the source `gradient`: they change what is compressed,
-not which of it is sent (docs/decisions/momentum-correction.md).
+not which of it is sent (docs/adr/0015-momentum-correction.md).
 """
 
 from __future__ import annotations

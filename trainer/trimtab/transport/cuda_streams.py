@@ -2,7 +2,7 @@
 
 Work on two streams runs in any order, unless one waits for an event that was recorded on the other. Memory may be used
 again as soon as the stream it was allocated on has come past its release, unless other streams that use it have been
-recorded on it (docs/decisions/gpu-streams.md).
+recorded on it (docs/adr/0008-gpu-transport.md).
 """
 
 from __future__ import annotations

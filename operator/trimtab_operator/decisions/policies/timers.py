@@ -32,7 +32,7 @@ MOUNT_PATIENCE_SECONDS = 10.0
 
 #: Seconds without any pod and without a reason after which a Job is stuck. Kubernetes' Job controller counts expected
 #: pods by the Job's name. If its watch is cut while one Job is deleted and another of that name is made, it can wait
-#: for pods of the deleted one, and nothing wakes it (docs/decisions/operator.md). Replacing the Job does.
+#: for pods of the deleted one, and nothing wakes it (docs/adr/0024-operator.md). Replacing the Job does.
 _STUCK_SECONDS = 60.0
 
 

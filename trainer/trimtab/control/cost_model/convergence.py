@@ -1,17 +1,19 @@
 """The convergence slowdown: steps over dense's, since error feedback applies gradients late, by optimizer family.
 
+docs/explanation/convergence-under-compression.md explains it for readers.
+
 Nothing is lost: what a step does not send waits in the residual. What the wait costs depends on the optimizer.
 
 SGD adds up what arrives, whenever that is. With gain g, the residual's norm is ``sqrt(1/g - 1)`` times that of what was
 sent, and training stays behind dense training by a number of steps that grows with it. It is the same number whatever
-the learning rate, and however long the job trains (docs/decisions/time-to-target.md).
+the learning rate, and however long the job trains.
 
 Where ranks exchange *updates* of H local steps, what is held back waits for rounds instead of steps, and what a round
 has made counts from its end on. Which batches a rank's own optimizer sees makes no difference to SGD: a sum is a sum.
 
 Adam divides by the root of a running mean of squares, which lumps raise more than a steady flow of the same sum: it
 loses a factor, however long the job trains. It treats small elements like large ones, so what counts is how often an
-element is heard of, and not the gain, which is nearly all of large elements (docs/decisions/adam.md). Under updates it
+element is heard of, and not the gain, which is nearly all of large elements. Under updates it
 sees no lumps, but each rank's sees its own batches alone: what that costs, and what compression adds to it, is a table
 of its own.
 

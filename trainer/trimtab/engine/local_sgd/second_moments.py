@@ -8,7 +8,7 @@ thousand steps that v remembers after ranks exchange gradients again. What a ste
     g^2 + s / N        of the        g^2 + s        that it holds,
 
 by tensor, with s from the first moment m, in which noise has averaged out: m^2 is g^2 + q s, q = (1 - b1) / (1 + b1).
-Measured in docs/decisions/adam.md; the papers on local steps leave v alone (QAdam, DiLoCo, SparseLoCo).
+Measured in docs/explanation/local-sgd.md; the papers on local steps leave v alone (QAdam, DiLoCo, SparseLoCo).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def safusion(
         buffers: Number of buffers under ``inter``.
         tail: ``paper`` merges the buffer at which equation 3 begins to hold and all that follow. On a slow network that
         buffer may hold so much that the link waits for it longer than a startup takes. ``timeline`` leaves it by itself
-        if a step then ends sooner (docs/decisions/fusion.md).
+        if a step then ends sooner (docs/adr/0013-planned-schedules-and-fusion.md).
     """
     times = RunTimes(profile, tensor_sizes, costs)
     if workers == "inter":

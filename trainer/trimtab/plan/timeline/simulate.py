@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from trimtab.plan.timetable import Iteration
 
 #: Seconds of an exchange's startup that are processors' work, and cost as much beside other exchanges as alone: 24 more
-#: parts of a step took 54 ms, by four ranks on two cores (docs/decisions/schedules.md).
+#: parts of a step took 54 ms, by four ranks on two cores (docs/adr/0013-planned-schedules-and-fusion.md).
 HOST_SECONDS = 2e-3
 #: Iterations of a cycle, some of whose transfers are late, that are averaged over, after as many in which what crosses
 #: iterations has settled: at least, and at most.

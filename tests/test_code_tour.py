@@ -1,4 +1,4 @@
-"""Every file and every name that docs/walkthrough.md mentions exists, so that the page stays true."""
+"""Every file and every name that docs/explanation/code-tour.md mentions exists, so that the page stays true."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ import pytest
 from kit.mentions import defines
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "walkthrough.md"
+PAGE = ROOT / "docs" / "explanation" / "code-tour.md"
 
 
 def mentions(text: str) -> list[tuple[str, str]]:
@@ -34,8 +34,8 @@ def is_there(path: str, name: str) -> bool:
 
 
 @pytest.mark.parametrize(("path", "name"), sorted(set(mentions(PAGE.read_text()))))
-def test_what_the_walkthrough_mentions_exists(path, name):
-    assert is_there(path, name), f"docs/walkthrough.md mentions {name or path}, which is not in {path or 'any file'}"
+def test_what_the_code_tour_mentions_exists(path, name):
+    assert is_there(path, name), f"{PAGE.name} mentions {name or path}, which is not in {path or 'any file'}"
 
 
 @pytest.mark.parametrize(
