@@ -34,7 +34,7 @@ def missing(folder: Path, text: str) -> Iterator[str]:
 def test_a_papers_readme_names_only_what_is_there(folder: Path):
     text = (folder / "README.md").read_text("utf-8")
     assert list(missing(folder, text)) == []
-    assert all(heading in text for heading in ("**Idea.**", "**What we changed**", "**What we measured**"))
+    assert all(heading in text for heading in ("**Idea.**", "**Here.**", "**In a job.**", "**Differences**"))
     unnamed = {path.name for path in folder.glob("*.py")} - {"__init__.py", *re.findall(r"`(\w+\.py)`", text)}
     assert unnamed == set(), "the README says nothing of these files"
 
