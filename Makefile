@@ -91,6 +91,17 @@ bench: setup ## Kernels, collectives and whole steps, as JSON under runs/bench
 benchmarks: setup ## What else can be measured, what each measurement needs and how long it takes
 	@$(BIN)/python benchmarks
 
+# Documentation -------------------------------------------------------------------------------------
+
+.PHONY: docs
+docs: setup ## The documentation site, strict, in build/site (no network needed)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
+.PHONY: docs-serve
+docs-serve: setup ## Show the documentation at http://127.0.0.1:8000 while pages change
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload
+
 # Checking -----------------------------------------------------------------------------------------
 
 .PHONY: lint
