@@ -1,6 +1,6 @@
-"""Hooks of the documentation site (`mkdocs.yml`): the order of its sections, their index pages, and links to sources.
+"""Hooks of the documentation site (`mkdocs.yml`): the order of sections, their index pages, links to sources.
 
-The navigation is the folders. A folder that has no ``index.md`` gets one that lists its pages: title and first sentence.
+The navigation is the folders. A folder without ``index.md`` gets one that lists its pages: title and first sentence.
 """
 
 from __future__ import annotations
