@@ -105,11 +105,12 @@ docs-serve: setup ## Show the documentation at http://127.0.0.1:8000 while pages
 # Checking -----------------------------------------------------------------------------------------
 
 .PHONY: lint
-lint: setup ## ruff, mypy --strict, import-linter
+lint: setup ## ruff, mypy --strict, import-linter, prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --cache-dir $(MYPY_CACHE) proto/trimtab_api netmon/trimtab_netmon trainer/trimtab operator/trimtab_operator
 	$(BIN)/lint-imports --no-cache
+	@$(BIN)/python scripts/prose
 	@! grep -rnE --include='*.py' '^\s*(from|import) test_' tests benchmarks || { echo "a test imports another: move what both need to tests/kit"; exit 1; }
 
 .PHONY: check

@@ -18,7 +18,7 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 #: Modules that pin versions. The DNS server asks for other versions of Kubernetes' libraries than Kubernetes does.
-_TOOLS, _DNS = _HERE / "tools", _HERE / "dns"
+_TOOLS, _DNS, _PROSE = _HERE / "tools", _HERE / "dns", _HERE.parent / "docs" / "vale"
 KUBERNETES_VERSION = "1.34.4"
 
 #: Package of each program; the `go.mod` of its module pins its version.
@@ -32,6 +32,7 @@ PACKAGES = {
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
     "kubectl": "k8s.io/kubernetes/cmd/kubectl",
     "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+    "vale": "github.com/errata-ai/vale/v3/cmd/vale",
 }
 #: What a control plane without nodes needs.
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
@@ -79,7 +80,7 @@ def obtain(names: Sequence[str], *, on_path: bool = False) -> dict[str, Path]:
             place.parent.mkdir(parents=True, exist_ok=True)
             unfinished = place.with_suffix(f".{os.getpid()}")
             command = ["go", "build", "-trimpath", "-ldflags", f"-s -w {_VERSION_FLAGS}", "-o", unfinished]
-            environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
+            environment = {**os.environ, "CGO_ENABLED": "1" if name == "vale" else "0", "GOFLAGS": "-buildvcs=false"}
             subprocess.run([*command, PACKAGES[name]], cwd=_module(name), check=True, env=environment)
             unfinished.rename(place)
         found[name] = place
@@ -98,7 +99,7 @@ def cache() -> Path:
 
 
 def _module(name: str) -> Path:
-    return _DNS if name == "coredns" else _TOOLS
+    return {"coredns": _DNS, "vale": _PROSE}.get(name, _TOOLS)
 
 
 def main(names: Sequence[str]) -> int:
