@@ -33,6 +33,7 @@ class Negating(DataLoader[Any]):
             yield -batch
 
 
+@pytest.mark.pattern("loaders derived from `DataLoader`", works="keep their own iteration")
 def test_a_subclass_keeps_its_own_iteration() -> None:
     (a,), (b,) = (epochs(Negating(DATA, 2, shuffle=True), rank) for rank in range(2))
     assert sorted(flat(a) + flat(b)) == sorted(-x for x in range(24))
@@ -92,6 +93,7 @@ class WorkerNumbers(TensorDataset):
         return torch.tensor(os.getpid())
 
 
+@pytest.mark.pattern("persistent workers", works="outlive the epoch")
 def test_persistent_workers_outlive_an_epoch() -> None:
     loader = DataLoader(WorkerNumbers(torch.arange(8)), 2, num_workers=1, persistent_workers=True)
     first, second = (set(flat(batches)) for batches in epochs(loader, number=2))

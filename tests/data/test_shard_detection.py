@@ -171,6 +171,7 @@ SPLIT = {
 }
 
 
+@pytest.mark.pattern("accelerate's loaders, webdataset, `split_dataset_by_node`", works="seen, and left as they are")
 @pytest.mark.parametrize("kind", SPLIT)
 def test_every_sample_is_trained_on_where_the_loader_is_split_already(kind: str, accelerate: Any) -> None:
     make, name = SPLIT[kind]

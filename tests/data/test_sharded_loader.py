@@ -37,6 +37,7 @@ def samples(loader: Any, rank: int, num_ranks: int, epoch: int = 0) -> list[list
     return [(batch[0] if isinstance(batch, list) else batch).flatten().tolist() for batch in batches]
 
 
+@pytest.mark.pattern("shuffling loaders", works="every sample once an epoch over all ranks")
 @given(st.integers(1, 5), st.integers(5, 60), st.integers(1, 7))
 def test_ranks_share_every_sample_and_take_as_many_steps(num_ranks: int, num_samples: int, batch_size: int) -> None:
     dataset = TensorDataset(torch.arange(num_samples))
@@ -58,6 +59,7 @@ def test_a_sharded_loader_is_left_alone() -> None:
     assert samples(DataLoader(dataset, 2, sampler=sampler), 2, 3) == [[2, 5], [8, 11]]
 
 
+@pytest.mark.pattern("a loader sharded for other ranks", refused="names the sampler, and both numbers")
 @pytest.mark.parametrize(("rank", "num_ranks"), [(1, 3), (2, 4)])
 def test_a_loader_that_is_sharded_for_other_ranks_is_refused(rank: int, num_ranks: int) -> None:
     """Several ranks with the number of one, as of LOCAL_RANK on two machines, would train on the same samples."""
@@ -123,6 +125,7 @@ def test_a_sampler_of_other_data_than_the_loader_s_keeps_to_it() -> None:
     assert shards(loader_of(SequentialSampler(range(6))), 2) == [[0, 2, 4], [1, 3, 5]]
 
 
+@pytest.mark.pattern("samplers of the user's own", works="drawn alike on all ranks")
 @pytest.mark.parametrize("how", [lambda n: torch.randperm(n).tolist(), np.random.permutation, shuffled])
 def test_a_sampler_of_the_user_s_draws_alike_on_ranks_seeded_differently(how: Any) -> None:
     class Own(Sampler[int]):
@@ -156,6 +159,7 @@ def test_drawing_leaves_the_generators_of_training_as_they_were(source: str) -> 
     assert drawn == (torch.rand(3).tolist(), random.random())
 
 
+@pytest.mark.pattern("batch samplers", works="ranks take turns at their batches")
 def test_ranks_take_turns_at_the_batches_of_a_sampler_of_batches() -> None:
     batches = BatchSampler(SubsetRandomSampler(range(20)), 2, drop_last=False)
     a, b = shards(DataLoader(TensorDataset(torch.arange(40)), batch_sampler=batches), 2)
@@ -172,6 +176,7 @@ class OwnShare(Sampler[int]):
         return iter([7, 9])
 
 
+@pytest.mark.pattern("`DistributedSampler`", works="left as it is")
 def test_a_sampler_that_knows_of_ranks_is_left_alone_also_inside_one_of_batches() -> None:
     assert samples(loader_of(OwnShare()), 1, 2) == [[7, 9]]
     batches = BatchSampler(OwnShare(), 1, drop_last=False)
@@ -193,6 +198,7 @@ class Shuffled(Sampler[int]):
         return 40
 
 
+@pytest.mark.pattern("`set_epoch`", works="the script's is kept; where it sets none, epochs are counted")
 @pytest.mark.parametrize("by", ["a sampler that knows of ranks", "one that does not"])
 def test_the_epoch_that_a_script_sets_is_kept_and_one_that_it_does_not_set_is_counted(by: str) -> None:
     dataset = TensorDataset(torch.arange(40))
@@ -213,6 +219,7 @@ def test_the_epoch_that_a_script_sets_is_kept_and_one_that_it_does_not_set_is_co
     assert orders([0, 2, 1]) == [of_0, of_2, of_1]
 
 
+@pytest.mark.pattern("a sampler without a length", refused="named")
 def test_a_sampler_without_a_length_is_refused_by_name() -> None:
     class Endless(Sampler[int]):
         def __iter__(self) -> Iterator[int]:
@@ -237,6 +244,7 @@ class Stream(IterableDataset[int]):
         return iter(range(14))
 
 
+@pytest.mark.pattern("`IterableDataset`, any iterable", works="ranks take turns at its batches")
 def test_ranks_take_turns_at_the_batches_of_a_stream_and_drop_a_round_that_is_not_complete() -> None:
     assert samples(DataLoader(Stream(), 2), 0, 3) == [[0, 1], [6, 7]]
     assert samples(DataLoader(Stream(), 2), 2, 3) == [[4, 5], [10, 11]]

@@ -97,6 +97,11 @@ def on_a_slow_network(slow: Path) -> Runs:
     return by_our_launcher(slow, "--network", "network.yaml", plans=("adaptive",))
 
 
+@pytest.mark.pattern(
+    "scripts in the manner of nanoGPT, mnist, imagenet, dcgan and others",
+    works="1 to 3 lines change besides the import ([gallery](../../examples/gallery/README.md))",
+)
+@pytest.mark.pattern("accelerate", works="a line after `accelerator.prepare`; digits as by its own DDP")
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["torchrun", pytest.param("trimtab run", marks=pytest.mark.full)])
 @pytest.mark.parametrize("script", NUM_LINES)

@@ -172,6 +172,10 @@ def account(rank: int, size: int, folder: Path, style: str, scale: float) -> tup
     return torch.cat([e.flatten() for e in entered]), torch.cat([h.flatten() for h in handed]), residual
 
 
+@pytest.mark.pattern(
+    "DDP's communication hook: `find_unused_parameters`, `static_graph`, `gradient_as_bucket_view`",
+    works="what no rank has used keeps its `grad`, and its residual waits",
+)
 @pytest.mark.parametrize(("style", "scale"), [("buckets", 1.0), ("unused", 1.0), ("unused", 64.0), ("views", 64.0)])
 def test_what_entered_was_handed_out_or_is_held_back(
     rank_pool: RankPool, style: str, scale: float, tmp_path: Path
@@ -214,6 +218,7 @@ def overflow(rank: int, size: int, folder: Path, scales: bool) -> list[tuple[flo
     return seen
 
 
+@pytest.mark.pattern("DDP's communication hook: GradScaler", works="hand it over: `trimtab.HookState(scaler=scaler)`")
 @pytest.mark.parametrize("scales", [True, False])
 def test_an_infinity_on_one_rank_is_seen_by_every_rank_and_leaves_residuals_as_they_were(
     rank_pool: RankPool, scales: bool, tmp_path: Path
@@ -255,6 +260,22 @@ def mistake(rank: int, size: int, folder: Path, what: str) -> str:
     return ""
 
 
+@pytest.mark.pattern(
+    "DDP's hook: gradients of another type, or sparse ones",
+    refused="`trimtab.hook takes gradients in float32; ...`, `takes dense gradients; ...`",
+)
+@pytest.mark.pattern(
+    "DDP's hook: a wrapper of some processes only (`process_group`)",
+    refused="`trimtab.hook exchanges among all processes`",
+)
+@pytest.mark.pattern(
+    "DDP's hook: two models, or a hook beside a session",
+    refused="`exchanges for one model, and got a gradient of another; ...`",
+)
+@pytest.mark.pattern(
+    "DDP's hook: plans of local steps, or that let gradients wait",
+    refused="`makes rounds of local steps, and a hook of DDP's is not told of steps; ...`",
+)
 @pytest.mark.parametrize(
     ("what", "said"),
     [
@@ -311,6 +332,7 @@ def after_it(rank: int, size: int, folder: Path) -> tuple[list[bool], int]:
     return are_means, state.session.steps
 
 
+@pytest.mark.pattern("DDP's communication hook: one process, or `state.close()`", works="DDP's own mean")
 @pytest.mark.parametrize("size", [1, 2])
 def test_one_process_and_a_closed_hook_leave_the_mean_to_ddp(rank_pool: RankPool, size: int, tmp_path: Path) -> None:
     for are_means, steps in rank_pool.run_in_process_group(size, after_it, tmp_path):
@@ -332,6 +354,9 @@ def recorded(run: Path) -> tuple[int, dict[str, Any]]:
     return len(steps), json.loads((run / "result.json").read_text())
 
 
+@pytest.mark.pattern(
+    "DDP's communication hook", works="`ddp_model.register_comm_hook(None, trimtab.hook)`: nothing else changes"
+)
 @pytest.mark.slow
 def test_torchrun_needs_one_line_and_nothing_stays_behind(tmp_path: Path) -> None:
     torchrun = ("torch.distributed.run", "--standalone", "--nproc-per-node=2", HOOKED)

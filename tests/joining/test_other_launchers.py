@@ -56,6 +56,7 @@ def test_torchrun_needs_no_job(tmp_path):
     assert main(["report", str(run)]) == 0
 
 
+@pytest.mark.pattern("mpirun", works="joins its ranks")
 @pytest.mark.full
 @pytest.mark.mpi
 def test_mpirun_takes_the_plan_from_the_environment(tmp_path):
@@ -77,6 +78,7 @@ def test_how_a_run_failed_is_written_down(tmp_path):
     assert "rank 1" in result["message"] or "another rank has failed" in result["message"]
 
 
+@pytest.mark.pattern("torchrun, accelerate launch", works="joins its ranks")
 @pytest.mark.full
 @pytest.mark.namespaces
 @pytest.mark.parametrize("script", [(SCRIPT, "width=4096"), (HOOKED, "--width=4096")], ids=["attach", "hook"])

@@ -40,6 +40,7 @@ SGD, ADAM = OptimizerFamily("SGD", "sgd"), OptimizerFamily("AdamW", "adam")
 UNKNOWN = OptimizerFamily("Invented", "unknown")
 
 
+@pytest.mark.pattern("a model on another rank's GPU", refused="`put the model on cuda:R, by the variable LOCAL_RANK`")
 def test_a_model_on_the_gpu_of_another_rank_is_refused_and_one_on_the_cpu_is_not() -> None:
     check_devices([torch.device("cuda:1"), torch.device("cpu")], local_rank=1)
     with pytest.raises(UserError) as refused:

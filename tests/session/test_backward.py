@@ -51,6 +51,7 @@ def clipping(rank: int, size: int, plan: str) -> tuple[Tensor, list[float]]:
     return weights_of(model), norms
 
 
+@pytest.mark.pattern("clipping and logging norms", works="between `backward()` and the step, as before")
 @pytest.mark.parametrize("plan", PLANS)
 def test_clipping_between_backward_and_step_sees_the_mean_on_every_rank(plan: str, rank_pool: RankPool) -> None:
     (weights, norms), *others = rank_pool.run_in_process_group(3, clipping, plan)
@@ -113,6 +114,7 @@ def weights_of_graph(model: nn.Module) -> Tensor:
     return torch.cat([parameter.reshape(-1) for parameter in model.parameters()])
 
 
+@pytest.mark.pattern("hooks on parameters", works="see the rank's own gradient; what they make of it is sent")
 @pytest.mark.parametrize("kind", ["tensor", "accumulated"])
 def test_hooks_registered_after_attach_change_the_local_gradient_before_it_is_sent(
     kind: str, rank_pool: RankPool
@@ -159,6 +161,7 @@ def forward_by(rank: int, size: int, forward: Callable[..., Tensor], plan: str) 
     return weights_of(model), is_finished
 
 
+@pytest.mark.pattern("activation checkpointing, reentrant", works="works")
 @pytest.mark.parametrize("plan", PLANS[1:])
 @pytest.mark.parametrize("forward", [all_checkpointed, middle_checkpointed, checkpointed_twice, first_checkpointed])
 def test_reentrant_checkpointing_changes_no_bit_and_ends_with_the_outermost_pass(
@@ -188,6 +191,7 @@ def with_autograd_grad(rank: int, size: int, penalty: bool) -> tuple[Tensor, boo
     return weights_of(model), untouched
 
 
+@pytest.mark.pattern("`torch.autograd.grad`", works="exchanges nothing")
 def test_autograd_grad_is_no_backward_pass(rank_pool: RankPool) -> None:
     with_penalty = rank_pool.run_in_process_group(2, with_autograd_grad, True)
     without = rank_pool.run_in_process_group(2, with_autograd_grad, False)

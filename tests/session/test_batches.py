@@ -6,6 +6,7 @@ import contextlib
 import io
 from typing import Any
 
+import pytest
 import torch
 from kit.rank_pool import RankPool
 from kit.training.random_training import make_session, network
@@ -73,5 +74,9 @@ def evaluating(rank: int, size: int) -> list[float]:
     return both.tolist()
 
 
+@pytest.mark.pattern(
+    "evaluation over ranks",
+    works='each over its share of `session.batches(loader)`, then `session.all_reduce(totals, "sum")`',
+)
 def test_ranks_evaluate_a_share_each_and_add_up_what_they_found(rank_pool: RankPool) -> None:
     assert rank_pool.run_in_process_group(2, evaluating) == [[780.0, 40.0]] * 2

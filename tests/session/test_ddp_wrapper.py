@@ -60,6 +60,8 @@ def train_wrapped(rank: int, size: int, folder: Path, plan: str | None, style: s
     return trained, torch.equal(alike[0], alike[1]), names
 
 
+@pytest.mark.pattern("`ddp.require_backward_grad_sync = ...` (nanoGPT)", works="the session's `no_sync`")
+@pytest.mark.pattern("steps that evaluate a closure (torch's optimizers but LBFGS)", works="works")
 @pytest.mark.parametrize("style", ["views", "set", "closure"])
 def test_a_wrapped_model_trains_as_under_ddp_and_ddp_is_itself_again_afterwards(
     rank_pool: RankPool, style: str, tmp_path: Path
@@ -97,6 +99,10 @@ def stepping_in_the_midst(rank: int, size: int) -> str:
     return ""
 
 
+@pytest.mark.pattern(
+    "closures of optimizers that may evaluate them during a step (SAM)",
+    refused="`may evaluate its closure in the midst of the step`",
+)
 def test_a_closure_that_may_be_evaluated_in_the_midst_of_a_step_is_refused(rank_pool: RankPool) -> None:
     for said in rank_pool.run_in_process_group(SIZE, stepping_in_the_midst):
         assert said.startswith("optimizer.step: 'SharpnessAware': may evaluate its closure in the midst of the step")
@@ -111,6 +117,10 @@ def inside_another(rank: int, size: int) -> str:
     return ""
 
 
+@pytest.mark.pattern(
+    "a part of the model wrapped in DDP, or any in DataParallel",
+    refused="`exchanges gradients by itself; attach a model whose ... is the module inside`",
+)
 def test_a_wrapped_part_of_a_model_is_refused(rank_pool: RankPool) -> None:
     for said in rank_pool.run_in_process_group(SIZE, inside_another):
         assert said.startswith("model: 'DistributedDataParallel': exchanges gradients by itself")
@@ -146,6 +156,10 @@ def save_whole(rank: int, size: int, folder: Path, plan: str) -> list[tuple[bool
     return seen
 
 
+@pytest.mark.pattern(
+    "`torch.save(model)`, `torch.save(ddp_model)`, `copy.deepcopy(model)`",
+    works="works; no hook of the session goes along, and a file is read without trimtab",
+)
 @pytest.mark.parametrize("plan", ["dense", "0.5/all-gather/schedule=priority"])
 def test_a_model_is_saved_and_copied_whole_while_it_trains(rank_pool: RankPool, tmp_path: Path, plan: str) -> None:
     for seen in rank_pool.run_in_process_group(SIZE, save_whole, tmp_path, plan):

@@ -95,6 +95,9 @@ def trained(plan: str, default: torch.dtype) -> list[list[torch.Tensor]]:
         torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.pattern(
+    "`torch.set_default_dtype` to float64 or bfloat16, around a float32 model", works="trains as without it"
+)
 @pytest.mark.parametrize("plan", PLANS)
 def test_a_plan_trains_the_same_under_another_default_type(plan: str) -> None:
     expected = trained(plan, torch.float32)

@@ -54,6 +54,17 @@ def train(rank: int, size: int, text: str | None, style: str) -> tuple[Tensor, i
     return weights_of(model), steps
 
 
+@pytest.mark.pattern(
+    "a step discarded after `backward()` (`zero_grad()`, `continue`)",
+    works="works, on all ranks at the same batch; under local steps each for itself",
+)
+@pytest.mark.pattern(
+    "a step discarded by `scaler.update()` without `scaler.step(optimizer)`",
+    works="works",
+)
+@pytest.mark.pattern(
+    "a backward pass for the inputs alone (adversarial training)", works="works; or `session.skip()` after it"
+)
 @pytest.mark.parametrize("style", ["continue", "skip", "adversarial", "scaler", "head alone"])
 def test_what_is_thrown_away_leaves_no_trace(rank_pool: RankPool, style: str) -> None:
     (ddp, _), *_ = rank_pool.run_in_process_group(SIZE, train, None, style)
@@ -161,6 +172,10 @@ def stepping_unseen(rank: int, size: int, text: str, how: str) -> str:
         session.close()
 
 
+@pytest.mark.pattern(
+    "a new optimizer during training, not attached",
+    refused="the same: `... call session.close() and attach again`",
+)
 @pytest.mark.parametrize("text", ["dense", "0.25/all-gather", "0.25/all-gather/source=update:steps=4"])
 @pytest.mark.parametrize("how", ["new optimizer", "by way of data"])
 def test_a_step_that_the_session_does_not_see_is_no_step_thrown_away(rank_pool: RankPool, text: str, how: str) -> None:

@@ -91,6 +91,7 @@ def loaded(rank: int, size: int, text: str, folder: Path, how: str = "dcp") -> l
     return job.state()
 
 
+@pytest.mark.pattern("`torch.distributed.checkpoint`", works="`session.stateful` beside model and optimizer")
 @pytest.mark.parametrize(
     "text", ["0.05/exdyna/sparsifier=sidco", "0.1/all-gather/source=update:steps=4", "0.3/all-gather/schedule=deft"]
 )

@@ -372,6 +372,10 @@ def test_ranks_that_send_everything_train_what_one_process_would(text: str, habi
     check_weights(text, habit)
 
 
+@pytest.mark.pattern(
+    "these patterns under each fusion planner and schedule",
+    works="works; sent plus residual equals what ranks computed",
+)
 @pytest.mark.parametrize(
     ("text", "habit"), [*product(SPARSE, ["plain"]), *product(DELAYED, sorted({*OTHER_HABITS} - COMPILED))]
 )

@@ -129,6 +129,7 @@ def assert_equal(ours: Any, theirs: Any) -> None:
         assert ours == theirs
 
 
+@pytest.mark.pattern("attention that reads a projection's weight", works="works, also with deferred gradients")
 @pytest.mark.parametrize("schedule", LATE)
 @pytest.mark.parametrize("text", ["dense", "0.1/all-gather", "0.1/artopk-star-ring"])
 @pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])

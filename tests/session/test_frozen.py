@@ -88,6 +88,10 @@ def used_by_one(rank: int, size: int, plan: str) -> tuple[Tensor, Tensor, Tensor
     return before, once, model.weight(1)
 
 
+@pytest.mark.pattern(
+    "parameters that a step does not use: that one rank uses, another not",
+    works="the mean counts zeros of those who do not",
+)
 @pytest.mark.parametrize("plan", ["0.2/all-gather", "dense"])
 def test_what_one_rank_uses_decays_on_all_and_as_long_as_it_is_used(plan: str, rank_pool: RankPool) -> None:
     first, second = rank_pool.run_in_process_group(2, used_by_one, plan)
@@ -123,6 +127,10 @@ def freezing(rank: int, size: int, plan: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.pattern(
+    "freezing and thawing while training",
+    works="works for what required a gradient at `attach`, on all ranks at the same step",
+)
 @pytest.mark.parametrize("plan", PLANS)
 def test_a_frozen_parameter_stands_still_and_keeps_its_residual_until_it_learns_again(
     plan: str, rank_pool: RankPool
@@ -193,6 +201,9 @@ def unfreezing(rank: int, size: int) -> str:
     return ""
 
 
+@pytest.mark.pattern(
+    "parameters that learn only after `attach`", refused="`did not exist or required no gradient at attach`"
+)
 def test_a_parameter_that_was_frozen_at_attach_is_refused_by_name_when_it_learns(rank_pool: RankPool) -> None:
     for message in rank_pool.run_in_process_group(2, unfreezing):
         assert message.startswith("model parameter layers.1.weight: did not exist or required no gradient")
@@ -209,6 +220,7 @@ def frozen_on_one(rank: int, size: int) -> str:
     return ""
 
 
+@pytest.mark.pattern("freezing on one rank alone", refused="the parameter is named on all ranks")
 def test_a_parameter_frozen_on_one_rank_alone_is_refused_by_name_on_all(rank_pool: RankPool) -> None:
     for message in rank_pool.run_in_process_group(3, frozen_on_one):
         assert message.startswith("model parameter layers.1.weight: is frozen (requires_grad=False) on rank 1, 2")

@@ -97,6 +97,10 @@ HABITS: dict[str, Habit] = by_name(
 )
 
 
+@pytest.mark.pattern(
+    "clipping and logging norms: with deferred gradients",
+    works="works: code that reads a deferred gradient waits for it",
+)
 @pytest.mark.parametrize("text", ["dense", "0.1/all-gather"])
 @pytest.mark.parametrize("schedule", LATE)
 @pytest.mark.parametrize("habit", HABITS)

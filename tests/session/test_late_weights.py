@@ -120,6 +120,10 @@ AFTER: dict[str, After] = by_name(
 )
 
 
+@pytest.mark.pattern(
+    "weights read from the model after a step (averages, copies, files), with deferred gradients",
+    works="complete; ask the model for its parameters again each time",
+)
 @pytest.mark.parametrize("schedule", LATE)
 @pytest.mark.parametrize("do", AFTER)
 def test_weights_taken_from_the_model_after_a_step_are_whole(do: str, schedule: str) -> None:
@@ -189,6 +193,10 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.pattern(
+    "weights used before their module runs (tied autoencoders, `weight_norm`), with deferred gradients",
+    works="work",
+)
 @pytest.mark.parametrize("schedule", LATE)
 @pytest.mark.parametrize("model", MODELS)
 def test_weights_used_before_their_module_runs_are_whole(model: str, schedule: str) -> None:
@@ -264,6 +272,10 @@ def test_scripted_parts_wait_for_all(capsys: pytest.CaptureFixture[str]) -> None
     assert "scripted modules take no hooks" in capsys.readouterr().err
 
 
+@pytest.mark.pattern(
+    "parameter references from before a step, changed after it, with deferred gradients",
+    refused="`was modified while its update was still pending`; go through `model.parameters()` for each change",
+)
 def test_a_change_of_weights_kept_from_before_is_refused_where_their_step_would_undo_it() -> None:
     def step(of: Script, x: Tensor, number: int) -> None:
         kept = of.kept.setdefault("parameters", list(of.model.parameters()))

@@ -278,6 +278,7 @@ def loading(rank: int, size: int, text: str) -> list[Tensor]:
     return off
 
 
+@pytest.mark.pattern("weights loaded after `attach`, or between rounds of local steps", works="works, on all ranks")
 def test_weights_that_are_loaded_between_rounds_are_where_the_next_one_begins(rank_pool: RankPool) -> None:
     for off in rank_pool.run_in_process_group(SIZE, loading, "0.01/all-gather"):
         assert not torch.cat(off).any()

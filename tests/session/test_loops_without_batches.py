@@ -59,6 +59,9 @@ def three_epochs(rank: int, size: int) -> tuple[list[list[float]], int]:
     return epochs, len(batches)
 
 
+@pytest.mark.pattern(
+    "`batches = session.batches(loader)` once, before the epochs", works="each `for` is a new epoch, shuffled again"
+)
 def test_batches_that_are_made_once_give_every_epoch(rank_pool: RankPool) -> None:
     (first, length), (second, _) = rank_pool.run_in_process_group(2, three_epochs)
     assert length == 8
@@ -142,6 +145,10 @@ def small(rank: int, size: int) -> list[tuple[str, str]]:
     return [said_of(rank, size, loader, 2) for loader, _ in SMALL.values()]
 
 
+@pytest.mark.pattern(
+    "data sets that are too small for the ranks",
+    works="as many batches on each rank; a line says what is left out, and that a loop has none",
+)
 def test_data_that_are_too_few_for_the_ranks_are_told_of_once(rank_pool: RankPool) -> None:
     first, second = rank_pool.run_in_process_group(2, small)
     assert [each for each in second if each != ("", "")] == []
@@ -173,6 +180,9 @@ def test_one_process_says_that_there_is_nothing_to_train_on() -> None:
     assert one_process_says() == ["trimtab: this loop has no batches: DataLoader gives none", ""]
 
 
+@pytest.mark.pattern(
+    "a generator that an earlier loop has used up", refused="`is an iterator without batches left; ...`"
+)
 def test_an_iterator_that_an_earlier_loop_used_up_is_refused(rank_pool: RankPool) -> None:
     for size, answers in ((1, [used_up(0, 1)]), (2, rank_pool.run_in_process_group(2, used_up))):
         for _, error in answers:

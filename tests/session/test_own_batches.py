@@ -53,6 +53,9 @@ def trained(rank: int, size: int, style: str, trials: bool) -> tuple[dict[str, A
     return result
 
 
+@pytest.mark.pattern(
+    "batches drawn by the script (`get_batch`)", works="`session.trials(step)` for trials; else none, and it is said"
+)
 @pytest.mark.parametrize("style", ["session.step", "optimizer.step"])
 def test_trials_of_a_step_leave_everything_as_it_was_bit_for_bit(style: str, rank_pool: RankPool) -> None:
     without = rank_pool.run_in_process_group(2, trained, style, False)
@@ -120,6 +123,7 @@ def reduced(rank: int, size: int) -> dict[str, Any]:
         session.close()
 
 
+@pytest.mark.pattern("metrics over ranks", works="`session.all_reduce(value)`")
 def test_a_metric_over_ranks_is_the_same_on_each(rank_pool: RankPool) -> None:
     outcomes = rank_pool.run_in_process_group(3, reduced)
     assert [each.pop("main") for each in outcomes] == [True, False, False]

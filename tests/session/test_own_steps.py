@@ -85,6 +85,7 @@ def unknown_scaler(rank: int, size: int) -> list[str]:
     return said
 
 
+@pytest.mark.pattern("a scaler that was not handed over", refused="`... hand it over: attach(..., scaler=scaler)`")
 def test_a_scaler_that_was_not_handed_over_is_refused_unless_it_scales_nothing(rank_pool: RankPool) -> None:
     for refused, taken in rank_pool.run_in_process_group(SIZE, unknown_scaler):
         assert "pass it to the session, which keeps residuals free of its scale: attach(..., scaler=scaler)" in refused
@@ -129,6 +130,10 @@ def both_ways(rank: int, size: int) -> list[str]:
     return said
 
 
+@pytest.mark.pattern(
+    "`optimizer.step()` and `session.step()` in one script",
+    refused="`this script takes its steps by ...; use one way only`",
+)
 def test_a_step_that_is_taken_twice_is_refused(rank_pool: RankPool) -> None:
     for left_in, twice in rank_pool.run_in_process_group(SIZE, both_ways):
         assert left_in.startswith("optimizer.step: this script takes its steps by session.step()")
@@ -179,6 +184,7 @@ def with_two(rank: int, size: int, text: str | None, style: str) -> tuple[Tensor
     return weights_of(model), steps
 
 
+@pytest.mark.pattern("several optimizers (Muon and AdamW)", works="`attach(model, [a, b])`: each steps once a step")
 @pytest.mark.parametrize("style", ["in order", "reversed", "scaler", "session.step"])
 def test_two_optimizers_step_as_under_ddp(rank_pool: RankPool, style: str) -> None:
     ours = rank_pool.run_in_process_group(SIZE, with_two, "dense", style)
@@ -226,6 +232,10 @@ def stepping_one_of_two(rank: int, size: int, again: str) -> str:
     return ""
 
 
+@pytest.mark.pattern(
+    "one of several optimizers left out of a step",
+    refused="`did not step after the last backward pass, but other optimizers did`",
+)
 @pytest.mark.parametrize("again", ["step", "backward"])
 def test_an_optimizer_that_is_left_out_is_named(rank_pool: RankPool, again: str) -> None:
     for said in rank_pool.run_in_process_group(SIZE, stepping_one_of_two, again):
@@ -251,6 +261,10 @@ def stepping_by_hand(rank: int, size: int, cleared: bool) -> str:
     return ""
 
 
+@pytest.mark.pattern(
+    "weights changed manually, without an optimizer's step",
+    refused="`weights changed after backward(), but no optimizer of this session stepped. ...`",
+)
 @pytest.mark.parametrize("cleared", [True, False])
 def test_weights_changed_by_hand_are_refused_with_the_remedy(rank_pool: RankPool, cleared: bool) -> None:
     for said in rank_pool.run_in_process_group(SIZE, stepping_by_hand, cleared):
@@ -265,6 +279,14 @@ def attached_in(rank: int, size: int, dtype: torch.dtype) -> str:
     return ""
 
 
+@pytest.mark.pattern(
+    "parameters of lower precision on several ranks",
+    refused="`keep parameters in float32 and use autocast for lower precision`",
+)
+@pytest.mark.pattern(
+    "float64 or complex parameters on several ranks",
+    refused="`gradients are exchanged in float32; call model.float() before attach`",
+)
 @pytest.mark.parametrize(
     ("dtype", "remedy"),
     [

@@ -88,6 +88,10 @@ def unlike(rank: int, size: int) -> list[str]:
     return said
 
 
+@pytest.mark.pattern(
+    "a loader that gives each rank its own data, and does not show it",
+    works="a line says so; `sharded=True` is the remedy",
+)
 def test_a_loader_that_gives_ranks_unlike_data_is_told_of(rank_pool: RankPool) -> None:
     first, second = rank_pool.run_in_process_group(2, unlike)
     told = "gives rank 1 other data than rank 0"
@@ -109,6 +113,10 @@ def looping_alone(rank: int, size: int) -> tuple[list[list[float]], str]:
     return epochs, said.getvalue()
 
 
+@pytest.mark.pattern(
+    "evaluation over `session.batches` on rank 0 alone",
+    works="a line says that it is of a share; ranks' training data stay apart",
+)
 def test_a_rank_that_loops_alone_is_told_of_and_shuffles_as_the_others_do(rank_pool: RankPool) -> None:
     (first, said), (second, _) = rank_pool.run_in_process_group(2, looping_alone)
     for ours, theirs in zip(first, second, strict=True):

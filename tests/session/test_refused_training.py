@@ -41,11 +41,18 @@ def test_a_single_process_of_another_launcher_trains_plainly(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.pattern(
+    "an optimizer that needs a closure (LBFGS)",
+    refused="`evaluates the model by a closure several times a step, ...; use one that steps by the gradient alone`",
+)
 def test_an_optimizer_that_steps_by_a_closure_is_refused() -> None:
     with pytest.raises(UserError, match=r"optimizer: 'LBFGS': evaluates the model by a closure"):
         trimtab.attach(*model_and(torch.optim.LBFGS))
 
 
+@pytest.mark.pattern(
+    "`SparseAdam`", refused="`takes sparse gradients only, and what comes out of an exchange is dense`"
+)
 def test_sparse_gradients_are_refused_where_the_optimizer_takes_no_other() -> None:
     model = nn.Embedding(10, 2, sparse=True)
     with pytest.raises(UserError, match=r"optimizer: 'SparseAdam'.*sparse=False"):
@@ -53,6 +60,9 @@ def test_sparse_gradients_are_refused_where_the_optimizer_takes_no_other() -> No
     attach_checks.check_optimizer_of_many_ranks(torch.optim.SGD(model.parameters(), lr=0.1))
 
 
+@pytest.mark.pattern(
+    "a model with nothing to train, on several ranks", refused="`has no parameter that requires a gradient`"
+)
 def test_a_model_with_nothing_to_train_is_refused() -> None:
     model = nn.Linear(2, 1).requires_grad_(False)
     with pytest.raises(
@@ -61,6 +71,10 @@ def test_a_model_with_nothing_to_train_is_refused() -> None:
         attach_checks.check_model_of_many_ranks(model)
 
 
+@pytest.mark.pattern(
+    "a model on the device `meta`",
+    refused="`call model.to_empty(...) and initialize it, or load its weights, before attach`",
+)
 def test_a_model_without_numbers_is_refused() -> None:
     with torch.device("meta"):
         model = nn.Linear(2, 1)
@@ -81,6 +95,7 @@ def building_another(rank: int, size: int, how: str) -> str:
     return str(refused.value)
 
 
+@pytest.mark.pattern("models that differ between ranks", refused="`differs between ranks: rank 1 has ...`")
 @pytest.mark.parametrize(
     ("how", "difference"),
     [
@@ -95,6 +110,10 @@ def test_models_that_differ_between_ranks_are_refused_on_all(rank_pool: RankPool
         assert "build the same model on every rank" in said
 
 
+@pytest.mark.pattern(
+    "an optimizer of parameters outside of the model",
+    refused="`... one nn.ModuleList of all that it steps, bare parameters in a nn.ParameterList`",
+)
 def test_an_optimizer_of_parameters_outside_of_the_model_is_refused() -> None:
     model, scale = nn.Linear(2, 1), nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([*model.parameters(), scale], lr=0.1)
@@ -126,6 +145,12 @@ def changed_after_attach(rank: int, size: int, how: str) -> str:
     return ""
 
 
+@pytest.mark.pattern(
+    "`model.double()`, `model.to(...)` after `attach`", refused="`was float32 on ... when the session was attached`"
+)
+@pytest.mark.pattern(
+    "`load_state_dict(assign=True)`, all layers replaced after `attach`", refused="`was replaced after attach`"
+)
 @pytest.mark.parametrize(
     ("how", "complaint"),
     [
@@ -169,6 +194,7 @@ def recorder() -> Any:
     return Recorder(None)
 
 
+@pytest.mark.pattern("sparse embeddings", works="their gradients cross as dense ones")
 def test_sparse_gradients_cross_as_dense_ones(rank_pool: RankPool) -> None:
     for moved in rank_pool.run_in_process_group(2, with_sparse_gradients):
         expected = torch.zeros(10, 2)
@@ -211,6 +237,7 @@ def test_an_optimizer_is_no_scheduler() -> None:
         trimtab.attach(model, optimizer, scheduler=optimizer)
 
 
+@pytest.mark.pattern("one process, no launcher", works="plain training, bfloat16 included")
 def test_one_process_trains_in_bfloat16_and_without_an_arena() -> None:
     model = nn.Linear(2, 1).to(torch.bfloat16)
     session = trimtab.attach(model, torch.optim.SGD(model.parameters(), lr=0.5))
@@ -253,6 +280,10 @@ def a_second_session(rank: int, size: int) -> tuple[str, str]:
     return said, "and then goes on"
 
 
+@pytest.mark.pattern(
+    "two models, a session each",
+    refused="`... attach one nn.ModuleList of all models and all their optimizers`",
+)
 def test_a_second_session_is_refused_while_the_first_is_open(rank_pool: RankPool) -> None:
     for said, then in rank_pool.run_in_process_group(2, a_second_session):
         assert "this process already has an open session" in said

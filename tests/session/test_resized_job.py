@@ -58,6 +58,10 @@ def segment(rank: int, size: int, folder: Path, num_steps: int | None) -> tuple[
     return seen, steps, resizes, optimizer.param_groups[0]["lr"]
 
 
+@pytest.mark.pattern(
+    "going on with another number of ranks during an epoch",
+    works="the new ranks share out what the old ones have not drawn",
+)
 @pytest.mark.parametrize("sizes", [(4, 2, 6), (4, 3, 4), (1, 2, 1), (2, 1, 3)])
 def test_each_sample_of_an_epoch_is_seen_once_by_changing_numbers_of_ranks(
     rank_pool: RankPool, tmp_path: Path, sizes: tuple[int, ...]

@@ -85,6 +85,10 @@ def whole_run(rank: int, size: int) -> list[Any]:
     return seen
 
 
+@pytest.mark.pattern(
+    "going on from a checkpoint of the script's",
+    works="`session.state_dict()` beside the model's; `session.epochs(n)` gives what is left",
+)
 @pytest.mark.parametrize(
     ("saves", "stop", "trial"),
     [("in the epoch", 14, False), ("in the epoch", 4, True), ("in the epoch", 10, False), ("after it", 20, False)],

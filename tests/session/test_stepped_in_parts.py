@@ -65,6 +65,10 @@ WHOLE: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
 }
 
 
+@pytest.mark.pattern(
+    "optimizers that cannot step in parts (LAMB), and optimizer hooks, with deferred gradients",
+    works="work: each step waits for all gradients; a line says so",
+)
 @pytest.mark.parametrize("schedule", LATE)
 @pytest.mark.parametrize("optimizer", WHOLE)
 def test_a_step_that_is_one_whole_has_all_gradients(

@@ -95,6 +95,10 @@ def resumed(rank: int, size: int, text: str, folder: Path) -> tuple[list[Tensor]
     return job.answer()
 
 
+@pytest.mark.pattern(
+    "a loop that draws its own batches",
+    works="`for step in session.steps_until(n)`; a restored run goes on with the next number",
+)
 @pytest.mark.parametrize(
     ("size", "text"), [(1, "dense"), (2, "0.1/all-gather"), (2, "0.1/all-gather/source=update:steps=4")]
 )

@@ -83,6 +83,7 @@ def running(rank: int, size: int, loop: Callable[..., None], trials: bool) -> di
     return result
 
 
+@pytest.mark.pattern("nested validation loops, metrics in the loop", works="works")
 @pytest.mark.parametrize("loop", LOOPS)
 def test_what_a_loop_does_beside_training_is_what_it_is_without_trials(
     loop: Callable[..., None], rank_pool: RankPool
@@ -132,6 +133,9 @@ def leaving_held(rank: int, size: int, trials: bool, after: str, in_a_list: bool
     return result
 
 
+@pytest.mark.pattern(
+    "a loop whose iterator the script keeps (`held = iter(...)`)", works="ends a trial with the next step"
+)
 @pytest.mark.parametrize(
     ("after", "in_a_list"), [("evaluates", False), ("evaluates", True), ("trains on", False), ("closes", False)]
 )
@@ -192,6 +196,7 @@ def evaluating(rank: int, size: int, how: str) -> tuple[int, int]:
     return sum(map(len, results.values())), max(different)
 
 
+@pytest.mark.pattern("evaluation between steps", works="sees the model before a trial")
 @pytest.mark.parametrize("how", EVALUATIONS)
 def test_however_a_script_evaluates_it_sees_the_model_before_the_trial(how: str, rank_pool: RankPool) -> None:
     assert rank_pool.run_in_process_group(2, evaluating, how) == [(8 + 8, 1)] * 2
@@ -254,6 +259,7 @@ def with_two_loops(rank: int, size: int, pairs: Callable[[Session], Any], trials
     return result
 
 
+@pytest.mark.pattern("batches of several loops (`zip`)", works="works, without trials")
 @pytest.mark.parametrize("pairs", [zipped, second_drawn_by_hand])
 def test_steps_of_several_loops_are_left_without_trials(pairs: Callable[..., Any], rank_pool: RankPool) -> None:
     tried = rank_pool.run_in_process_group(2, with_two_loops, pairs, True)

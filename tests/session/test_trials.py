@@ -143,6 +143,7 @@ def leaving(rank: int, size: int, rounds: int, trials: bool) -> tuple[Any, bool,
     return result
 
 
+@pytest.mark.pattern("early stopping (`break`)", works="ends the loop, and a trial in it")
 @pytest.mark.parametrize("rounds", [5, 6, 9], ids=["first batch", "second batch", "second candidate"])
 def test_a_loop_that_is_left_in_a_trial_goes_on_from_before_it(rounds: int, rank_pool: RankPool) -> None:
     with_trials = rank_pool.run_in_process_group(2, leaving, rounds, True)

@@ -62,6 +62,10 @@ def taking_turns(rank: int, size: int, plan: str | None) -> tuple[Tensor, int]:
     return result
 
 
+@pytest.mark.pattern(
+    "two models with alternating optimizers (GAN)",
+    works="`attach(nn.ModuleList([d, g]), [opt_d, opt_g], alternating_optimizers=True)`",
+)
 def test_turns_train_as_under_ddp_and_compressed_ranks_stay_equal(rank_pool: RankPool) -> None:
     ours = rank_pool.run_in_process_group(SIZE, taking_turns, "dense")
     theirs = rank_pool.run_in_process_group(SIZE, taking_turns, None)
@@ -135,6 +139,10 @@ def under_local_steps(rank: int, size: int) -> str:
     return ""
 
 
+@pytest.mark.pattern(
+    "`alternating_optimizers=True` and local steps, a GradScaler, or `session.step()`",
+    refused="each message names the argument",
+)
 def test_local_steps_have_no_turns(rank_pool: RankPool) -> None:
     for said in rank_pool.run_in_process_group(SIZE, under_local_steps):
         assert said.startswith("plan.source: 'update:steps=3': makes rounds of several steps")
@@ -193,6 +201,9 @@ def stepping_by_hand(rank: int, size: int, plan: str | None) -> tuple[Tensor, li
     return weights_of(model), moved
 
 
+@pytest.mark.pattern(
+    "manual updates (`p.data.add_(p.grad, ...)`)", works="`attach(model)`, and `session.step(loss)` after them"
+)
 def test_steps_by_hand_are_ddp_s_and_an_infinity_moves_nothing(rank_pool: RankPool) -> None:
     dense = rank_pool.run_in_process_group(SIZE, stepping_by_hand, "dense")
     theirs = rank_pool.run_in_process_group(SIZE, stepping_by_hand, None)
@@ -223,6 +234,10 @@ def joins(rank: int, size: int, folder: Path, optimizers: str, job: Path | None)
     return "", chosen_from
 
 
+@pytest.mark.pattern(
+    "a plan of `deft` for manual updates or alternating optimizers",
+    refused="`lets gradients wait for a later step, ...`",
+)
 @pytest.mark.parametrize("optimizers", ["alternating_optimizers", "by hand"])
 def test_schedules_that_delay_are_refused_at_attach_and_never_chosen(
     rank_pool: RankPool, tmp_path: Path, optimizers: str
