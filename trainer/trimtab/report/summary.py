@@ -1,4 +1,4 @@
-"""A run in a few numbers: ``summary.json`` (``docs/reference/summary.md``)."""
+"""A run in a few numbers: ``summary.json`` (``docs/reference/run-directory.md``)."""
 
 from __future__ import annotations
 
@@ -44,35 +44,37 @@ class Summary:
     """One run. Seconds count from the start of the schedule, when every rank was ready."""
 
     accuracy: float | None
-    """Accuracy of the last evaluation; None where none was reported."""
+    """Accuracy of the last evaluation, 0 to 1; null if the script reported none."""
     seconds_to_target: float | None
-    """Time of the first evaluation that reached the target; None where none did."""
+    """Time of the first evaluation that reached the target; null if none did."""
     median_step_seconds: float | None
-    """Median of the steps that trained, trials left out."""
+    """Median step time without trials."""
     bytes_sent: int
     """Bytes that rank 0 sent, trials included."""
     plan_changes: int
+    """Decisions that changed the plan."""
     exploration_seconds: float
-    """Spent in trials (with their snapshots and restores) and in solving, which runs beside training."""
+    """Seconds spent in trials, with their snapshots and restores, and in solving."""
     wall_seconds: float
-    """From the start of the schedule to the last step or evaluation."""
+    """Seconds to the last step or evaluation, without startup."""
     valid: bool
-    """False where the emulator could not keep up with the network it emulates: the times are then wrong."""
+    """False if the emulator could not keep up with the network: then the times are wrong."""
     emulated: bool
     """False on loopback."""
     state: str
-    """``succeeded``, ``target``, ``failed``, ``deadline`` or ``interrupted``."""
+    """The state of `result.json`."""
     num_steps: int
+    """Steps that trained."""
     straggler: str = ""
-    """The rank that kept the others waiting, in a sentence; empty where none did."""
+    """The rank that kept the others waiting, in a sentence; empty if none did."""
     network_problem: str = ""
-    """A sentence on when the network was not measured, and why; empty where it was."""
+    """The longest time without a network measurement, and why; empty if there was none."""
     data_problem: str = ""
-    """A sentence that all ranks trained on the same data; empty where that is not known."""
+    """A sentence that all ranks trained on the same data; empty if that is not known."""
     dropped: str = ""
-    """A sentence on how many steps were dropped, and for whose gradients; empty where none was."""
+    """A sentence on dropped steps, with rank and parameter; empty if there were none."""
     all_seconds_to_target: tuple[float | None, ...] = ()
-    """Seconds to the target of every run of this plan, this one included; empty where it ran once."""
+    """`seconds_to_target` of each run of the plan, in order; only with `--repeat`."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; floats are rounded to six digits, and null where not finite."""

@@ -228,19 +228,23 @@ class RunResult(Record, frozen=True):
     """The end of a run: ``result.json``."""
 
     state: str = "unknown"
-    """``succeeded``, ``target``, ``failed``, ``deadline`` or ``interrupted``."""
+    """``succeeded``, ``target`` (ended at its target), ``failed``, ``deadline`` or ``interrupted``."""
     message: str = ""
-    """The reason for the failure: which process, how, and the last lines of its log."""
+    """The reason for a failure: process, exit code or signal, and the last lines of its log."""
     plan: str = ""
+    """The plan of the run: ``adaptive``, ``dense`` or a plan text."""
     emulated: bool = False
+    """False on loopback."""
     relay: dict[str, Any] | None = None
-    """The report of the emulator's relay on its own delays; None on loopback."""
+    """The report of the emulator's relay on its delays; null on loopback."""
     wall_seconds: Measure = 0.0
+    """Seconds of the whole run, with startup and restarts."""
     machine: dict[str, Any] = field(default_factory=dict)
+    """Python, torch, trimtab, system, cores and memory in bytes."""
     restarts: Count = 0
-    """Number of restarts of all ranks; 0 in a pod, which is one attempt: the job's status counts those."""
+    """Number of restarts of all ranks. 0 in a pod, which is one attempt."""
     valid: bool = False
-    """True if its times can be trusted, because the relay kept up; on loopback there is no relay."""
+    """False if the relay could not keep up with the network: then the times are wrong."""
 
     @property
     def is_success(self) -> bool:

@@ -32,47 +32,55 @@ class Step(Record, frozen=True, gc=False):
     """One training step, as rank 0 saw it. Times in seconds; ``time`` counts from the start of the schedule."""
 
     step: Count
+    """Number of the step, from 0. A trial step has the number of the step at which the trial began."""
     time: Measure
+    """Seconds from time zero to the end of the step."""
     step_seconds: Measure
+    """Wall time of the step."""
     loss: float | None = None
+    """The loss that the script passed to ``session.step(loss)``; null without one."""
     compute_seconds: Measure = -1.0
-    """The part of the step that was not spent waiting for the exchange; all of it where nobody told it."""
+    """Part of `step_seconds` that was not spent waiting for an exchange."""
     compress_seconds: Measure = 0.0
-    """Selecting and packing; runs beside backward, so it is no part of the step by itself."""
+    """Selecting and packing. It runs beside backward, so it is no part of `step_seconds`."""
     collective_seconds: Measure = 0.0
-    """Sending and waiting for others; runs beside backward too."""
+    """Sending, and waiting for other ranks. It runs beside backward too."""
     num_bytes: Count = field(default=0, name="bytes")
-    """Sent by rank 0 in this step."""
+    """Bytes that rank 0 sent in this step."""
     num_messages: Count = field(default=0, name="messages")
     """Messages on the longest chain."""
     plan: str = ALONE
+    """The plan in force, such as ``0.01/all-gather``."""
     plan_version: Count = 0
+    """Version of the plan; it grows with each change."""
     gain: float | None = None
+    """Gain of the previous step over all ranks; 1 under a dense plan, null if the plan has just changed."""
     latency: float | None = None
-    """Measured by the monitor: one way, seconds."""
+    """Measured latency of the slowest link, in seconds one way; null if it is not measured."""
     bandwidth: float | None = None
-    """Measured by the monitor: bytes a second."""
+    """Measured bandwidth of the slowest link, in bytes/s; null if it is not measured."""
     network_is_stale: bool | None = field(default=False, name="network_stale")
-    """True if the monitor marked one of the two as stale; None without a monitor."""
+    """True if the monitor marked one of the two as stale; null without a monitor."""
     trial: bool = False
+    """True if the step belongs to a trial and was undone."""
     last_rank: Count | None = None
-    """The rank that came last to the exchange of the step before."""
+    """The rank that reached the exchange of the previous step last."""
     late_seconds: float | None = None
-    """Seconds by which it came after the middle one of the ranks."""
+    """Seconds by which that rank came after the median rank."""
     forward_seconds: Measure = 0.0
-    """Part of `compute_seconds`: from the end of the step before until backward began."""
+    """Part of `compute_seconds`: from the end of the previous step to the start of backward."""
     backward_seconds: Measure = 0.0
-    """Likewise: backward, with what it hands to the exchange."""
+    """Part of `compute_seconds`: backward, and passing its gradients to the exchange."""
     optimizer_seconds: Measure = 0.0
-    """Likewise: the optimizer's step."""
+    """Part of `compute_seconds`: the optimizer's step."""
     achieved_ratio: float | None = None
-    """The share of elements that rank 0 put on the wire; None where the step sent none."""
+    """Share of elements that rank 0 sent, of all elements of these exchanges; null if it sent none."""
     residual_norm: float | None = None
-    """Norm of what the step's exchanges left as residual on rank 0."""
+    """Norm of the residual that the step's exchanges left on rank 0."""
     finite: bool = True
-    """False: something was not finite, and all ranks dropped the step."""
+    """False if a gradient was not finite, and all ranks dropped the step."""
     dropped_by: str = ""
-    """The ranks whose gradients were not finite, and their parameters; empty where all were."""
+    """Ranks and parameters whose gradients were not finite; empty if all were finite."""
 
     def __post_init__(self) -> None:
         if self.compute_seconds < 0:
@@ -100,11 +108,17 @@ class RoundEnd(Record, frozen=True, gc=False):
     step: Count
     """The last step before it."""
     time: Measure
+    """Seconds from time zero."""
     wait_seconds: Measure
+    """Seconds that training waited for the exchange."""
     compress_seconds: Measure
+    """Selecting and packing."""
     collective_seconds: Measure
+    """Sending, and waiting for other ranks."""
     num_bytes: Count = field(name="bytes")
+    """Bytes that rank 0 sent."""
     num_messages: Count = field(name="messages")
+    """Messages on the longest chain."""
 
 
 class LeftOutSteps(Record, frozen=True, gc=False):
@@ -121,17 +135,19 @@ class WrittenCheckpoint(Record, frozen=True, gc=False):
     """A checkpoint of the job whose write has ended, as rank 0 saw it."""
 
     step: Count
-    """Optimizer steps that it holds."""
+    """Optimizer steps that the checkpoint holds."""
     time: Measure
+    """Seconds from time zero to the end of the write."""
     pause_seconds: Measure = 0.0
-    """Training waited so long for its copy."""
+    """Seconds that training waited for the copy."""
     seconds: Measure = 0.0
-    """The write took so long, beside training."""
+    """Seconds that the write took beside training."""
     num_bytes: Count = field(default=0, name="bytes")
+    """Bytes of rank 0's part and the shared part."""
     problem: str = ""
-    """Why it is not whole; empty where it is."""
+    """The reason why the checkpoint is not complete; empty if it is."""
     in_memory: bool = False
-    """True if it is in the memory of the workers' hosts alone."""
+    """True if the checkpoint is only in the memory of the workers' hosts."""
 
 
 class Evaluation(Record, frozen=True):
