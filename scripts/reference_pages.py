@@ -34,6 +34,11 @@ def command_parsers() -> dict[str, argparse.ArgumentParser]:
     return parsers
 
 
+def flags_of(parser: argparse.ArgumentParser) -> set[str]:
+    """Return all flags that a command takes."""
+    return {flag for action in parser._actions for flag in action.option_strings}
+
+
 def _captured(program: Any, words: list[str]) -> argparse.ArgumentParser:
     """Return the parser that prints the help of a command."""
     print_help = Parser.print_help
