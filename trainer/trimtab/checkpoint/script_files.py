@@ -20,16 +20,17 @@ _PREVIOUS = ".previous"
 
 
 def write_checkpoint(path: str | Path, state: Any) -> None:
-    """Write a checkpoint, and keep the one before it as ``path`` with ``.previous`` appended.
+    """Write the script's own checkpoint so that a kill at any moment leaves a complete file.
 
-    One process calls it: rank 0. `torch.load` reads the file as well.
+    The file before it is kept as ``path`` with ``.previous`` appended. `torch.load` reads both files too. Call it on
+    one rank.
 
     Args:
-        path: the file; its folder is made where there is none.
-        state: plain data and tensors.
+        path: The file. Its folder is created if needed.
+        state: Plain data and tensors.
 
     Raises:
-        UserError: the file cannot be written, or ``state`` holds more than plain data and tensors.
+        UserError: The file cannot be written, or ``state`` holds other objects, such as numbers of NumPy.
     """
     file = Path(path)
     if file.is_dir():  # which would be renamed as if it were the one before
@@ -43,16 +44,18 @@ def write_checkpoint(path: str | Path, state: Any) -> None:
 
 
 def read_checkpoint(path: str | Path) -> Any:
-    """Read the newest checkpoint that is whole, onto the CPU; nothing that it holds is run.
+    """Read the newest complete checkpoint that `write_checkpoint` wrote, onto the CPU.
+
+    The file is verified by its checksum, and nothing in it is executed. If it is damaged, the previous one is read.
 
     Args:
-        path: as for `write_checkpoint`.
+        path: The file that was given to `write_checkpoint`.
 
     Returns:
-        The state, or None where nothing was ever written.
+        The state, or None if there is no file yet.
 
     Raises:
-        UserError: neither the file nor the one before it is whole.
+        UserError: The file and the previous one are damaged or cannot be read.
     """
     refusal: UserError | None = None
     for file in (Path(path), _previous(Path(path))):

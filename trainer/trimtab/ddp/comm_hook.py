@@ -18,25 +18,31 @@ from trimtab.session.ddp_wrapper import check_bucket
 
 
 class HookState:
-    """State of one model's hook.
-
-    ``optimizer`` is only looked at: what compression costs depends on its kind. A GradScaler is only read: residuals
-    are free of its scale. ``options`` are ``job``, ``plan``, ``run_directory`` of `trimtab.attach`.
-    """
+    """State of one model's communication hook: ``ddp_model.register_comm_hook(HookState(optimizer), trimtab.hook)``."""
 
     def __init__(
         self, optimizer: torch.optim.Optimizer | None = None, *, scaler: GradScaler | None = None, **options: Any
     ) -> None:
+        """Describe the training to the hook, which joins its job at the end of the first backward pass.
+
+        Args:
+            optimizer: Only read: the cost of compression depends on its kind. None: the cost with Adam is assumed.
+            scaler: The script's GradScaler, only read: residuals are kept without its scale.
+            **options: ``job``, ``plan`` and ``run_directory``, as for `attach`.
+        """
         self._options = {"optimizer": optimizer, "scaler": scaler, **options}
         self.session: BucketSession | None = None
-        """The session, from the end of the first backward pass on."""
+        """The session, once the first backward pass has ended: ``report``, ``steps``, ``plan``, ``all_reduce``."""
         self._held: list[tuple[list[Parameter], list[Tensor]]] = []
         """Parameters and gradients of the first pass, by bucket: the last bucket completes the model."""
         self._promised: list[tuple[Future[Tensor], Tensor]] = []
         """Futures that DDP waits for in the present pass, by bucket, and the tensor in which DDP finds the mean."""
 
     def close(self) -> None:
-        """Leave the group and write out what is pending; from now on the hook is DDP's own all-reduce."""
+        """Leave the job and write what is pending.
+
+        Afterwards the hook is DDP's own all-reduce. Call it before another model trains by the hook.
+        """
         if self.session is not None:
             self.session.close()
 
@@ -72,15 +78,17 @@ _OF_SCRIPT = HookState()  # of the model whose hook was registered with None
 def hook(state: HookState | None, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Exchange the gradients in DDP's buckets by the plan in force; for ``ddp_model.register_comm_hook``.
 
+    Every backward pass outside ``no_sync`` counts as one step.
+
     Args:
-        state: The state of one model's hook; None: one state of the process, for a single model.
-        bucket: A bucket of the model's gradients, float32.
+        state: The state of one model's hook. None: one state for the process, which has a single model then.
+        bucket: A bucket of the model's gradients, float32, from DDP.
 
     Returns:
-        A future of the bucket's mean over ranks, set when the backward pass has handed over its last bucket.
+        A future of the bucket's mean over ranks. It is set when the backward pass has handed over its last bucket.
 
     Raises:
-        UserError: As `trimtab.attach`, and for what is no float32 gradient; raised out of ``backward()``.
+        UserError: As for `attach`, and for gradients that are sparse or not float32. Raised out of ``backward()``.
     """
     if not isinstance(state, HookState | None):
         raise UserError("is None or a trimtab.HookState", field="state", value=type(state).__name__)

@@ -28,7 +28,9 @@ class Accelerator(Protocol):
 
 
 def keep_exchange(accelerator: Accelerator, session: Session) -> None:
-    """Have each checkpoint hold what the session carries; call it once, before the first ``load_state``.
+    """Save the session with ``accelerator.save_state``, and restore it with ``load_state``.
+
+    Call it once, after `trimtab.attach` and before the first ``load_state``.
 
     Args:
         accelerator: The script's ``Accelerator``.

@@ -20,17 +20,22 @@ from trimtab.session.session import Session
 
 
 class TrimtabCallback(Callback):
-    """Attaches the module and its optimizers when training begins, and closes the session when it ends.
+    """Attaches the module and its optimizers when training starts, and closes the session when it ends.
 
-    ``options`` go to `trimtab.attach`: ``job``, ``plan``, ``run_directory``. The Trainer draws its batches by itself,
-    so there are no trials. Beside each checkpoint lies what the exchange carries, in a folder of the checkpoint's name
-    and ``.trimtab``; ``fit(ckpt_path=...)`` goes on from it.
+    The strategy must be "ddp". There are no trials, since the Trainer draws its own batches. The session is saved
+    beside each checkpoint, in a folder with the checkpoint's name and ``.trimtab``. ``fit(ckpt_path=...)`` restores it.
+    Numbers that the module logs in validation are recorded as evaluations.
     """
 
     def __init__(self, **options: Any) -> None:
+        """Keep the options for `trimtab.attach`.
+
+        Args:
+            **options: Keyword arguments of `trimtab.attach`, such as ``job``, ``plan`` and ``run_directory``.
+        """
         self._options, self._unwatch = options, contextlib.ExitStack()
         self.session: Session | None = None
-        """While the Trainer trains."""
+        """The session while the Trainer trains, else None."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach: the strategy has wrapped the module, and the optimizers are there."""

@@ -21,17 +21,22 @@ from trimtab.session.session import Session
 
 
 class TrimtabCallback(TrainerCallback):
-    """Attaches the trainer's model and optimizer when training begins, and closes the session when it ends.
+    """Attaches the Trainer's model and optimizer when training starts, and closes the session when it ends.
 
-    ``options`` go to `trimtab.attach`: ``job``, ``plan``, ``run_directory``. The Trainer draws its batches by itself,
-    so there are no trials. Each checkpoint holds what the exchange carries, in a folder ``trimtab``;
-    ``resume_from_checkpoint`` goes on from it.
+    There are no trials, since the Trainer draws its own batches. Each checkpoint has a folder ``trimtab`` with what the
+    exchange carries. ``resume_from_checkpoint`` restores it. Metrics of an evaluation are recorded.
     """
 
     def __init__(self, trainer: Trainer, **options: Any) -> None:
+        """Keep the Trainer and the options for `trimtab.attach`.
+
+        Args:
+            trainer: The Trainer to which the callback is added.
+            **options: Keyword arguments of `trimtab.attach`, such as ``job``, ``plan`` and ``run_directory``.
+        """
         self._trainer, self._options = trainer, options
         self.session: Session | None = None
-        """While the Trainer trains."""
+        """The session while the Trainer trains, else None."""
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         """Attach: the Trainer has wrapped the model, and made the optimizer; it has loaded both if it resumes."""

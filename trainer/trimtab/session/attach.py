@@ -69,35 +69,39 @@ def attach(
     plan: str | None = None,
     run_directory: str | Path | None = None,
 ) -> Session:
-    """Join the job that this process was started for, and return the loop's `Session`.
+    """Join the job that this process was started for, and return the session of the training loop.
 
-    All ranks begin with rank 0's weights and buffers. Under ``trimtab run`` and on a cluster the job is theirs:
-    ``job``, ``plan`` and ``run_directory`` are ignored, with a warning. They are for several processes that torchrun,
-    srun, mpirun or the script itself has started. A single process trains plainly, and records nothing.
+    Every rank starts with the weights and buffers of rank 0. ``trimtab run`` and the operator set the job, the plan and
+    the run directory themselves: they ignore ``job``, ``plan`` and ``run_directory``, with a warning. The three
+    arguments are for torchrun, srun, mpirun, accelerate, and scripts that made their own process group. A single
+    process trains plainly and records nothing.
 
     Args:
-        model: The model. DistributedDataParallel around it exchanges nothing until the session is closed.
-        optimizer: One optimizer, or several, such as Muon for matrices and AdamW for the rest, each of which steps
-            once a step. None: the script changes the weights by itself, between ``backward()`` and `Session.step`.
-        alternating_optimizers: Each step is of one optimizer, as of a generator's and a discriminator's.
+        model: The model, with float32 parameters. DistributedDataParallel around it exchanges nothing until the session
+            is closed.
+        optimizer: One optimizer, or several that all step in each step. None: the script updates the weights itself,
+            between ``backward()`` and `Session.step`.
+        alternating_optimizers: True if each step is of one optimizer, as in a GAN.
         scheduler: A learning rate scheduler, whose state is restored after a trial.
         scheduler_interval: "step": the session steps the scheduler after each step. "epoch": the script steps it.
-        scaler: A GradScaler, which the session steps and updates.
-        extra_state: Whatever else a step changes and a trial must put back, such as averaged weights or a second
-            optimizer; each has ``state_dict`` and ``load_state_dict``.
-        on_resize: Is called with the former and the present number of ranks, once a checkpoint that another number
-            wrote has been restored: the place to adapt the learning rate.
-        job: The file of a TrainingJob. None: that of ``TRIMTAB_JOB``, or else a job of defaults.
-        plan: Replaces the job's plan. None: that of ``TRIMTAB_PLAN``, if it is set.
-        run_directory: Where the run is recorded. None: ``TRIMTAB_RUN_DIR``, or else runs/ and the job's name.
+        scaler: A `torch.amp.GradScaler`. `Session.step` steps and updates it.
+        extra_state: Objects with ``state_dict()`` and ``load_state_dict()`` that a step changes, such as averaged
+            weights, or an optimizer of parameters that are not exchanged. They are restored after a trial and from a
+            checkpoint of the job.
+        on_resize: Called with the former and the present number of ranks, after a checkpoint of another number of
+            ranks was restored. Adapt the learning rate in it.
+        job: Path of a TrainingJob file. None: ``TRIMTAB_JOB``, or a job of defaults.
+        plan: A plan that replaces the job's, such as "0.01/all-gather". None: ``TRIMTAB_PLAN``, if it is set.
+        run_directory: Where rank 0 records the run. None: ``TRIMTAB_RUN_DIR``, or ``runs/`` and the job's name.
 
     Returns:
-        The session; each process has one.
+        The session. Each process can have one open session.
 
     Raises:
-        UserError: Something cannot work: a part of the model that exchanges gradients by itself, parameters that are
-            not float32, an optimizer of another model or one that evaluates closures again and again (LBFGS), a
-            model on the GPU of another rank, a second session, a job that cannot be read.
+        UserError: The training is not supported: parameters that are not float32, DDP inside the model, an
+            optimizer of another model, an optimizer that needs a closure (LBFGS), a model on another rank's GPU, a
+            second open session, or a job that cannot be read. The message says what to change.
+        CommunicationError: A rank did not come within ``spec.communication.timeout``, or ended.
     """
     wrapper, model = model, unwrapped(model)
     optimizers = [ManualOptimizer(model.parameters())] if optimizer is None else as_list(optimizer)

@@ -16,37 +16,53 @@ from trimtab.session.training import Training
 
 
 class ProgressCalls:
-    """A part of `trimtab.Session`."""
+    """Calls of `trimtab.Session` that count steps and save and restore progress."""
 
     _training: Training
 
     @property
     def in_trial(self) -> bool:
-        """True if the present steps belong to a trial: they will be undone, so a user's logging should be quiet."""
+        """True during a trial, whose steps will be undone: print and log nothing then."""
         return self._training.trials.is_active
 
     @property
     def steps(self) -> int:
-        """Training steps taken, trials not counted. During a trial it equals no number (`StepInTrial`)."""
+        """Number of training steps taken, those of earlier runs included and those of trials not.
+
+        During a trial the value equals no number, so ``session.steps % 100 == 0`` holds once and not in each step of
+        the trial.
+        """
         num = self._training.steps.num
         return StepInTrial(num) if self.in_trial else num
 
     def epochs(self, num_epochs: int) -> Iterator[int]:
-        """Return the numbers, from 0, of the epochs to train: all ``num_epochs``, or what a loaded state leaves."""
+        """Return the numbers of the epochs that are left to train, counted from 0.
+
+        Args:
+            num_epochs: Epochs in all, those of earlier runs included.
+
+        Returns:
+            All ``num_epochs`` numbers, or those that a restored checkpoint or a loaded state leaves.
+
+        Raises:
+            UserError: ``num_epochs`` is not a whole number.
+        """
         return self._training.resume.epochs(num_epochs)
 
     def steps_until(self, num_steps: int) -> Iterator[int]:
-        """Return the numbers, from 0, of the steps to take until ``num_steps`` are taken, for a loop without `batches`.
+        """Yield the numbers of the steps that are left, counted from 0, for a loop without `batches`.
 
-        A restored run goes on with the next number. Trials happen on the way, as in a loop over `batches`: they are
-        undone, and so is what the loop body draws from random generators or hands over by ``extra_state``. A step that
-        was thrown away has its number again.
+        Trials happen in this loop, and are undone. A step that the script discards has its number again. A round of
+        local steps ends with the loop.
 
         Args:
-            num_steps: Steps to take in all, those of earlier runs included.
+            num_steps: Steps in all, those of earlier runs included.
+
+        Yields:
+            The number of the next step.
 
         Raises:
-            UserError: Another loop of the session's is under way, or this is no whole number.
+            UserError: Another loop of the session is under way, or ``num_steps`` is not a whole number.
         """
         num = whole_number(num_steps, "session.steps_until")
         with contextlib.closing(self._training.loops.own.steps_until(num, lambda: self._training.steps.num)) as turns:
@@ -54,16 +70,25 @@ class ProgressCalls:
                 yield self.steps
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how far training has come (steps, epochs, batches), in plain numbers; the same on every rank."""
+        """Return how far training has come, for the script's own checkpoint.
+
+        Model, optimizer, scheduler and random generators are not in it. Any rank may call it by itself.
+
+        Returns:
+            Counts of steps, epochs and batches as plain data, the same on every rank.
+        """
         return self._training.resume.state_dict(self._training.steps.num)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where `state_dict` was taken. Every rank calls it; what counts is rank 0's ``state``.
+        """Continue from where `state_dict` was taken; every rank calls it, before the first batch.
 
-        Weights, optimizer and scheduler are the script's to load.
+        The script loads model, optimizer and scheduler itself.
+
+        Args:
+            state: What `state_dict` returned. Rank 0's counts.
 
         Raises:
-            UserError: A step has been taken or a loop has begun, or this is no such state.
+            UserError: A step has been taken, a loop has begun, or ``state`` is not a session's.
         """
         steps = self._training.steps
         steps.go_to(self._training.resume.load_state_dict(state, steps.num))
@@ -71,9 +96,14 @@ class ProgressCalls:
 
     @property
     def stateful(self) -> RankState:
-        """All that this rank's session carries, for ``torch.distributed.checkpoint``: it saves and loads the value.
+        """All that this rank's session carries, as a ``Stateful`` of ``torch.distributed.checkpoint``.
 
-        Every rank saves and loads it together, between two steps and outside of trials.
+        It holds position, residuals, schemes, controller, buffers and random generators. Model, optimizers, scheduler
+        and ``extra_state`` are not in it. Save it on every rank, between two steps. Load it on every rank, last, before
+        the first step and with the same number of ranks.
+
+        Raises:
+            UserError: A trial is under way.
         """
         if self.in_trial:
             raise UserError(
@@ -82,42 +112,45 @@ class ProgressCalls:
         return RankState(self._training.state)
 
     def checkpoint(self, *, wait: bool = True) -> None:
-        """Write a checkpoint of the job now; every rank calls it together, between two steps.
+        """Write a checkpoint of the job now; every rank calls it, between two steps.
 
-        Nothing is written in a trial, whose steps are undone.
+        In a trial nothing is written.
 
         Args:
-            wait: Whether to return once it is whole, or could not be written; else as soon as its tensors are copied.
+            wait: True: return when the checkpoint is complete or has failed. False: return when the tensors are
+                copied.
 
         Raises:
-            UserError: The job has no ``spec.checkpoint``, or a backward pass has run whose step has not been taken.
+            UserError: The job has no ``spec.checkpoint``, or a backward pass has run and its step has not.
         """
         self._training.checkpoint(wait=wait)
 
     def save_exchange(self, folder: str | Path) -> None:
-        """Keep on disk what every rank's exchange carries after this step: a file a rank.
+        """Save what every rank's exchange carries, one file a rank; every rank calls it, between two steps.
 
-        The files of the newest whole step before it stay as well, and older ones are removed. Every rank calls it
-        together, between two steps, with a folder that may be each host's own or one that all share. Nothing is
-        written in a trial, whose steps are undone, nor by a single process.
+        The files of the last two saved steps are kept. In a trial, and in a single process, nothing is written.
+
+        Args:
+            folder: A folder of each host, or one that all hosts share.
 
         Raises:
-            UserError: One of the ranks cannot write; raised on every rank.
+            UserError: A rank cannot write, or a backward pass has run and its step has not. Raised on every rank.
         """
         if not self.in_trial:
             self._training.exchange_checkpoint.save(folder, self._training.steps.num)
 
     def load_exchange(self, folder: str | Path) -> None:
-        """Go on from the newest step whose files are whole: bit for bit, where there are as many ranks as there were.
+        """Restore what `save_exchange` saved; every rank calls it after `attach`, before the first step.
 
-        It is a step of the session's, where `load_state_dict` was called, and of the model's weights. Of another
-        number of ranks, or where other ranks share hosts, what the old ones held back is shared out among the new, and
-        nothing of it is lost; what schemes had learned is learned anew. Every rank calls it, after `trimtab.attach`
-        and before the first step, with the model and optimizer of that step.
+        The newest step whose files are complete, and that fits the model's weights and the session's step, is used.
+        Load the model, the optimizer and `load_state_dict` before. With another number of ranks, residuals are
+        divided among the new ranks, and the state of the schemes is lost.
+
+        Args:
+            folder: The folder that was given to `save_exchange`.
 
         Raises:
-            UserError: There is no whole step, a file is damaged, or the state is of another model or of another
-                step's weights; raised on every rank.
+            UserError: No step is complete, a file is damaged, or no step fits the model. Raised on every rank.
         """
         steps = self._training.steps
         steps.go_to(self._training.exchange_checkpoint.load(folder, steps.num))

@@ -37,7 +37,11 @@ from trimtab.transport.group import Group
 
 
 class Session(ProgressCalls):
-    """Made by `trimtab.attach`; every rank has one."""
+    """The training loop's connection to its job; `trimtab.attach` creates it.
+
+    Each process has one session. A script that trains in a single process calls the same methods: they exchange
+    nothing then. Unless its text says otherwise, every rank calls a method together.
+    """
 
     def __init__(
         self,
@@ -70,17 +74,17 @@ class Session(ProgressCalls):
 
     @property
     def when_closed(self) -> contextlib.ExitStack:
-        """Callbacks for when the session has been closed."""
+        """Callbacks that `close` runs last."""
         return self._training.when_closed
 
     @property
     def is_closed(self) -> bool:
-        """True if `close` was called."""
+        """True after `close`."""
         return self._training.is_closed
 
     @property
     def rank(self) -> int:
-        """Number of this process, 0 .. `num_ranks` - 1."""
+        """Number of this process, from 0 to `num_ranks` - 1."""
         return self._ranks.rank
 
     @property
@@ -94,11 +98,26 @@ class Session(ProgressCalls):
         return self._ranks.is_main
 
     def barrier(self) -> None:
-        """Wait until every rank has come here."""
+        """Wait until every rank has called this method.
+
+        Raises:
+            CommunicationError: A rank has ended, or did not come within ``spec.communication.timeout``.
+        """
         self._ranks.barrier()
 
     def all_reduce(self, value: float | Tensor, op: Literal["mean", "sum", "max", "min"] = "mean") -> float | Tensor:
-        """Reduce a metric over all ranks, as `RankOps.all_reduce` does."""
+        """Reduce a metric over all ranks; every rank gets the same bits.
+
+        Args:
+            value: A number, or a tensor or NumPy array of the same shape on every rank. It is reduced in float64.
+            op: "mean", "sum", "max" or "min". The mean of a tensor or array of integers is rounded down.
+
+        Returns:
+            A float for a number; otherwise a tensor or array of the same shape, type and device.
+
+        Raises:
+            UserError: ``op`` is not known, ``value`` holds no real numbers, or shapes differ between ranks.
+        """
         self._loops.reduced_over_ranks()
         return self._ranks.all_reduce(value, op)
 
@@ -108,41 +127,51 @@ class Session(ProgressCalls):
         return self._engine.plan
 
     def batches(self, loader: Iterable[Any], *, sharded: bool = False) -> Batches:
-        """Return this rank's share of ``loader``, and its length; it runs trials on the way by replaying batches.
+        """Return this rank's share of a loader; each ``for`` over it is one epoch.
 
-        As with a loader, each ``for`` over it is a new epoch.
+        Trials of plans run in this loop: they train on its batches, are undone, and the batches come again. The result
+        has a length, which is this rank's number of batches, and the attributes of ``loader``.
 
         Args:
-            loader: What yields batches.
-            sharded: Whether ``loader`` holds this rank's share alone, as many batches as on every rank; it is taken as
-                it is.
+            loader: A `DataLoader` or another iterable of batches. Its batch size is that of each rank.
+            sharded: True if ``loader`` already yields this rank's share, with as many batches as on every rank.
+
+        Returns:
+            An iterable with as many batches on every rank.
+
+        Raises:
+            UserError: ``loader`` is an exhausted iterator, gives another rank's share, or its sampler has no length.
+                Some of these are raised when the loop begins.
         """
         return self._loops.batches(loader, sharded=sharded)
 
     def trials(self, step: Callable[[], Any]) -> None:
-        """Run the trials that are due, for a loop that draws its batches by itself; call it before each step.
+        """Run the trials that are due, for a loop that draws its own batches; call it before each step.
 
-        Each candidate is tried by calling ``step`` some times, which is undone as in a loop over `batches`.
+        A trial calls ``step`` several times under a candidate plan and then undoes the steps, as in a loop over
+        `batches`. A loop over `steps_until` does not need this call.
 
         Args:
-            step: Takes one whole training step, from drawing a batch to the optimizer's step.
+            step: Takes one whole training step: draw a batch, ``backward()``, step.
 
         Raises:
-            UserError: A loop over `batches` is under way.
+            UserError: A loop over `batches` or `steps_until` is under way.
         """
         for _ in self._loops.own.trials():
             step()
 
     def step(self, loss: Tensor | float | None = None) -> None:
-        """Commit or drop the step, step the optimizer, and let the controller speak.
+        """Take one training step after ``backward()``; it replaces ``optimizer.step()``.
 
-        Afterwards gradients are released, as by ``zero_grad(set_to_none=True)``.
+        The method steps the optimizer and the scaler, and sets every ``grad`` to None. If a gradient is not finite on
+        any of several ranks, no rank takes the step.
 
         Args:
-            loss: One number of Python's, NumPy's or torch's, which is recorded beside the step's times; or None.
+            loss: One number (Python, NumPy or torch) to record, or None.
 
         Raises:
-            UserError: ``loss`` is a closure or no number, or the session is closed.
+            UserError: ``loss`` is a closure or not one number, the session is closed, or more than half of the last
+                50 steps had gradients that were not finite.
         """
         loss = checked_loss(loss)
         if self.is_closed:
@@ -150,31 +179,44 @@ class Session(ProgressCalls):
         self._training.stepping.step(loss)
 
     def skip(self) -> None:
-        """Throw away what `backward()` has left and exchanged, in place of `step`; what was held back before stays.
+        """Discard the gradients of the last ``backward()``, instead of calling `step`.
 
-        Every rank calls it together, and no step is counted; under local steps each for itself, and one is.
+        The step does not count, and residuals stay as they were before. Under a local-SGD plan each rank may call
+        this method by itself, and the step counts as one of the round.
         """
         self._training.stepping.skip()
 
     def synchronize(self) -> None:
-        """Make every ``grad`` what the optimizer will see: the mean over ranks, without the loss scale.
+        """Make every ``grad`` the mean over ranks, without loss scale, before the step.
 
-        ``backward()`` already leaves them so, except under a loss scale or on ranks that ran no backward pass.
+        After ``backward()`` gradients are the mean already. The call is needed in four cases: the gradients have a loss
+        scale; the schedule delays some of them; the script wrote ``grad`` itself; or this rank ran no backward pass.
+
+        Raises:
+            UserError: The session has alternating optimizers.
         """
         self._training.synchronize()
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
-        """Have backward passes inside only accumulate; the exchange comes with the first one outside."""
+        """Return a context in which backward passes only accumulate gradients.
+
+        The first backward pass outside exchanges the sum.
+
+        Returns:
+            The context manager.
+        """
         return self._engine.no_sync()
 
     def report(self, **metrics: SupportsFloat) -> None:
-        """Record an evaluation, from rank 0; quiet in a trial.
+        """Record an evaluation; only rank 0's call counts, and calls in a trial do not.
+
+        ``spec.target.metric`` names the metric that decides whether a run has reached its target.
 
         Args:
-            metrics: Numbers by name, as ``accuracy=``, ``loss=``; a tensor or an array of one element is a number.
+            **metrics: Numbers by name, such as ``accuracy=0.93``. A tensor or array of one element is a number.
 
         Raises:
-            UserError: A value is no number, or a name is `step`, `time` or `event`, which every record has by itself.
+            UserError: A value is not one number, or a name is ``step``, ``time`` or ``event``.
         """
         for name in sorted(OF_EVERY_EVALUATION & metrics.keys()):
             raise UserError("every record has it by itself; leave it out", field="session.report", value=name)
@@ -182,35 +224,43 @@ class Session(ProgressCalls):
         self._training.report(values)
 
     def on_first_step(self, call: Callable[[], None]) -> None:
-        """Call ``call`` once, when this process has taken a step."""
+        """Run a callback once, after this process's first step.
+
+        Args:
+            call: The callback.
+        """
         self._training.on_first_step(call)
 
     def debug_state(self) -> DebugState:
-        """Return a copy of what this rank's exchange holds between two steps: residuals, and what waits or has arrived.
+        """Return a copy of what this rank's exchange holds between two steps.
 
-        For tests, and for people who ask where a gradient is; it costs a copy of the model or more. Any rank may call
-        it by itself, also after `close`. It changes nothing and waits for nothing.
+        Any rank may call it by itself, also after `close`. It takes as much memory as the model, or more.
+
+        Returns:
+            Residuals, and gradients that a schedule has delayed, by parameter name; and the state of the schemes.
         """
         return self._engine.debug_state()
 
     def end_round(self) -> None:
-        """Bring together what ranks have trained by themselves; afterwards all have the same weights.
+        """End a round of local steps: afterwards all ranks have the same weights.
 
-        Every rank calls it after the same step. Loops over `batches` do, where they end or are left. Nothing happens
-        where no local step has been taken since the last exchange, or the session is closed.
+        Loops over `batches` and `steps_until` call it when they end. In another loop, every rank calls it after its
+        last step. It does nothing if there was no local step since the last exchange.
         """
         self._training.on_epoch_end()
 
     @contextlib.contextmanager
     def anchor(self) -> Iterator[None]:
-        """Give the model, inside, the weights with which the present round began: the same on every rank.
+        """Give the model, inside the context, the weights with which the present round of local steps began.
 
-        Any rank may enter it by itself, between two steps, to evaluate or save what all agree on. Afterwards the rank
-        has its own weights again. Where gradients are exchanged in every step it changes nothing. Float buffers stay
-        the rank's own.
+        These weights are the same on every rank, so use them to evaluate or save within a round. Any rank may enter
+        the context by itself. Outside local SGD it changes nothing. Float buffers stay those of the rank.
+
+        Yields:
+            None.
 
         Raises:
-            UserError: A backward pass has run whose step has not been taken.
+            UserError: A backward pass has run, and its step has not.
         """
         if self._engine.has_begun:
             raise UserError("comes between two steps; enter it after the step", field="session.anchor")
@@ -218,7 +268,10 @@ class Session(ProgressCalls):
             yield
 
     def close(self) -> None:
-        """Undo a trial that was left, write out what is pending, leave the group and let go of the model."""
+        """End the session: undo an open trial, write what is pending, leave the job, remove all hooks from the model.
+
+        A script that trains to its end need not call it. Rank 0 records the end of the run either way.
+        """
         self._training.close()
 
     def _metric_alone(self, loss: float | None, phases: dict[Phase, float]) -> dict[str, Any]:
