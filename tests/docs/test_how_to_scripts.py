@@ -1,0 +1,115 @@
+"""Scripts in how-to pages for scripts run as they stand there, on two ranks, and end with equal weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+HOW_TO = ROOT / "docs" / "how-to"
+PAGES = (
+    "checkpoint-and-resume",
+    "clip-and-log-gradients",
+    "control-local-steps",
+    "gan-or-several-optimizers",
+    "gradient-accumulation-and-amp",
+    "use-a-ddp-hook",
+    "use-with-accelerate-trainer-lightning",
+    "use-your-own-batches-and-trials",
+)
+#: A snippet after this comment is no whole script.
+PART = "<!-- part of a script -->\n"
+SNIPPET = re.compile(r"(<!-- part of a script -->\n)?```(python|yaml)\n(.*?)```", re.DOTALL)
+RUNNER = Path(__file__).parent / "how_to_runner.py"
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "TRIMTAB_PLAN": "0.1/all-gather",
+}
+
+
+@dataclass(frozen=True)
+class Script:
+    name: str
+    code: str
+
+
+def snippets(page: str, language: str) -> list[str]:
+    text = (HOW_TO / f"{page}.md").read_text()
+    return [code for part, kind, code in SNIPPET.findall(text) if kind == language and not part]
+
+
+SCRIPTS = [Script(f"{page}-{n}", code) for page in PAGES for n, code in enumerate(snippets(page, "python"))]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """Run every script twice in the same folder; return what each rank tells of each run, by name."""
+    base = tmp_path_factory.mktemp("how-to")
+    told = []
+    for script in SCRIPTS:
+        folder = base / script.name
+        folder.mkdir()
+        environment = {}
+        if script.name == "checkpoint-and-resume-0":
+            (job,) = snippets("checkpoint-and-resume", "yaml")
+            (folder / "job.yaml").write_text(job.replace("/checkpoints/digits", str(folder / "checkpoints")))
+            environment["TRIMTAB_JOB"] = "job.yaml"
+        again = ("", "-again") if script.name.startswith("checkpoint") else ("",)
+        told += [
+            {"name": script.name + run, "code": script.code, "folder": str(folder), "environment": environment}
+            for run in again
+        ]
+    (base / "scripts.json").write_text(json.dumps(told))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(RUNNER)]
+    done = subprocess.run(
+        [*command, str(base / "scripts.json")],
+        cwd=base,
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    print(done.stdout[-4000:], done.stderr[-4000:])
+    return {
+        each["name"]: [
+            json.loads(path.read_text())
+            for rank in (0, 1)
+            if (path := Path(each["folder"]) / f"{each['name']}.rank-{rank}.json").exists()
+        ]
+        for each in told
+    }
+
+
+@pytest.mark.timeout(320)
+@pytest.mark.parametrize("name", [script.name for script in SCRIPTS])
+def test_a_script_of_a_page_runs_on_two_ranks(name: str, ended: dict[str, list[dict[str, Any]]]) -> None:
+    ranks = ended[name]
+    assert [rank["error"] for rank in ranks] == ["", ""]
+    assert ranks[0]["steps"] == ranks[1]["steps"]
+    assert min(ranks[0]["steps"]) > 0
+    assert ranks[0]["weights"] == ranks[1]["weights"] != []
+
+
+@pytest.mark.parametrize("name", ["checkpoint-and-resume-0", "checkpoint-and-resume-1"])
+def test_a_script_that_runs_again_has_nothing_left_to_train(name: str, ended: dict[str, list[dict[str, Any]]]) -> None:
+    first, again = ended[name][0], ended[f"{name}-again"][0]
+    assert again["error"] == ""
+    assert (again["steps"], again["weights"]) == (first["steps"], first["weights"])
+
+
+def test_every_page_begins_with_a_script_and_ends_with_errors() -> None:
+    for page in PAGES:
+        text = (HOW_TO / f"{page}.md").read_text()
+        assert snippets(page, "python"), page
+        assert "\n## If it fails\n" in text, page
