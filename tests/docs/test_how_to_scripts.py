@@ -52,22 +52,39 @@ def snippets(page: str, language: str) -> list[str]:
 SCRIPTS = [Script(f"{page}-{n}", code) for page in PAGES for n, code in enumerate(snippets(page, "python"))]
 
 
+FRAMEWORKS = [each for each in SCRIPTS if each.name.startswith("use-with")]
+PLAIN = [each for each in SCRIPTS if each not in FRAMEWORKS]
+Told = dict[str, list[dict[str, Any]]]
+
+
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """Run every script twice in the same folder; return what each rank tells of each run, by name."""
-    base = tmp_path_factory.mktemp("how-to")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    return run_all(PLAIN, tmp_path_factory.mktemp("how-to"))
+
+
+@pytest.fixture(scope="module")
+def ended_frameworks(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    return run_all(FRAMEWORKS, tmp_path_factory.mktemp("frameworks"))
+
+
+def run_all(scripts: list[Script], base: Path) -> Told:
+    """Run each script, those about checkpoints twice in one folder; return what each rank tells of each run, by name.
+
+    Two processes run all of them, since importing torch takes longer than they do.
+    """
     told = []
-    for script in SCRIPTS:
+    for script in scripts:
         folder = base / script.name
         folder.mkdir()
-        environment = {}
+        environment, code = {}, script.code
         if script.name == "checkpoint-and-resume-0":
             (job,) = snippets("checkpoint-and-resume", "yaml")
             (folder / "job.yaml").write_text(job.replace("/checkpoints/digits", str(folder / "checkpoints")))
             environment["TRIMTAB_JOB"] = "job.yaml"
+            code = code.replace("session.close()", "session.checkpoint()\nsession.close()")  # it is over in no interval
         again = ("", "-again") if script.name.startswith("checkpoint") else ("",)
         told += [
-            {"name": script.name + run, "code": script.code, "folder": str(folder), "environment": environment}
+            {"name": script.name + run, "code": code, "folder": str(folder), "environment": environment}
             for run in again
         ]
     (base / "scripts.json").write_text(json.dumps(told))
@@ -91,18 +108,26 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, 
     }
 
 
-@pytest.mark.timeout(320)
-@pytest.mark.parametrize("name", [script.name for script in SCRIPTS])
-def test_a_script_of_a_page_runs_on_two_ranks(name: str, ended: dict[str, list[dict[str, Any]]]) -> None:
-    ranks = ended[name]
+def check(ranks: list[dict[str, Any]]) -> None:
     assert [rank["error"] for rank in ranks] == ["", ""]
     assert ranks[0]["steps"] == ranks[1]["steps"]
     assert min(ranks[0]["steps"]) > 0
     assert ranks[0]["weights"] == ranks[1]["weights"] != []
 
 
+@pytest.mark.parametrize("name", [script.name for script in PLAIN])
+def test_a_script_of_a_page_runs_on_two_ranks(name: str, ended: Told) -> None:
+    check(ended[name])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", [script.name for script in FRAMEWORKS])
+def test_a_script_for_a_framework_runs_on_two_ranks(name: str, ended_frameworks: Told) -> None:
+    check(ended_frameworks[name])
+
+
 @pytest.mark.parametrize("name", ["checkpoint-and-resume-0", "checkpoint-and-resume-1"])
-def test_a_script_that_runs_again_has_nothing_left_to_train(name: str, ended: dict[str, list[dict[str, Any]]]) -> None:
+def test_a_script_that_runs_again_has_nothing_left_to_train(name: str, ended: Told) -> None:
     first, again = ended[name][0], ended[f"{name}-again"][0]
     assert again["error"] == ""
     assert (again["steps"], again["weights"]) == (first["steps"], first["weights"])

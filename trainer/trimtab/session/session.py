@@ -170,8 +170,8 @@ class Session(ProgressCalls):
             loss: One number (Python, NumPy or torch) to record, or None.
 
         Raises:
-            UserError: ``loss`` is a closure or not one number, the session is closed, or more than half of the last
-                50 steps had gradients that were not finite.
+            UserError: ``loss`` is a closure or not one number, the session is closed or has alternating optimizers,
+                or more than half of the last 50 steps had gradients that were not finite.
         """
         loss = checked_loss(loss)
         if self.is_closed:
