@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -138,3 +139,29 @@ def test_every_page_begins_with_a_script_and_ends_with_errors() -> None:
         text = (HOW_TO / f"{page}.md").read_text()
         assert snippets(page, "python"), page
         assert "\n## If it fails\n" in text, page
+
+
+def literal_text() -> str:
+    """Return every string of the product's code, one a line; a figure or name in it is an asterisk."""
+    texts = []
+    for path in sorted((ROOT / "trainer" / "trimtab").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = (each.value if isinstance(each, ast.Constant) else "*" for each in node.values)
+                texts.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    return "\n".join(texts)
+
+
+def test_the_messages_that_pages_quote_are_those_of_the_code() -> None:
+    literals, unlike = literal_text(), []
+    for page in PAGES:
+        for message in re.findall(
+            r"^\| `([^`]+)` \|", (HOW_TO / f"{page}.md").read_text().split("## If it fails")[1], re.M
+        ):
+            words = message.replace("...", "").split()
+            runs = [" ".join(words[start : start + 4]) for start in range(len(words) - 3)] or [" ".join(words)]
+            if sum(run in literals for run in runs) * 4 < len(runs):
+                unlike.append((page, message))
+    assert unlike == []
