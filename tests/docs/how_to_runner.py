@@ -25,7 +25,7 @@ def main() -> None:
         _sessions.append(session)
         close(session)
 
-    Session.close = noting  # type: ignore[method-assign]
+    Session.close = noting  # type: ignore[method-assign,assignment]
     rank, base = os.environ["RANK"], dict(os.environ)
     for snippet in json.loads(Path(sys.argv[1]).read_text()):
         _sessions.clear()

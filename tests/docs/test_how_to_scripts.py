@@ -73,7 +73,7 @@ def run_all(scripts: list[Script], base: Path) -> Told:
 
     Two processes run all of them, since importing torch takes longer than they do.
     """
-    told = []
+    told: list[dict[str, Any]] = []
     for script in scripts:
         folder = base / script.name
         folder.mkdir()
