@@ -1,5 +1,7 @@
 """Lists the benchmarks, and runs one: `python benchmarks`, `python benchmarks costs/echoes 32 10`.
 
+A run writes its figures as JSON under benchmarks/results; `python benchmarks --results FOLDER NAME` writes elsewhere.
+
 Each is a script under a folder beside this file: *training*, what plans do to training; *planning*, what planners and
 schedules choose; *costs*, what parts of Trimtab cost. The first line of its docstring says what it tells, and the last
 one what it needs and how long it takes on two cores. Those that share helpers with the tests import them from tests/.
@@ -16,6 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
+sys.path.append(str(HERE))  # for `results`, where this file is loaded and not run
 _NEEDS = re.compile(r"^Needs (?P<needs>.+); takes (?P<takes>.+)\.$")
 
 
@@ -43,7 +46,14 @@ def benchmarks() -> list[Benchmark]:
 
 def main(arguments: list[str]) -> int:
     """Run the benchmark that the first argument names, by the others; list all where there is none."""
-    known = benchmarks()
+    from results import RESULTS, run_recorded
+
+    known, folder = benchmarks(), RESULTS
+    if arguments[:1] == ["--results"]:
+        if len(arguments) == 1:
+            print("benchmarks: --results needs a folder", file=sys.stderr)
+            return 2
+        folder, arguments = Path(arguments[1]), arguments[2:]
     if not arguments:
         for each in known:
             print(f"{each.name}\n    {each.what}\n    needs {each.needs}; takes {each.takes}")
@@ -55,7 +65,7 @@ def main(arguments: list[str]) -> int:
         return 2
     show_helpers(name)
     sys.argv = [name, *rest]
-    runpy.run_path(str(HERE / f"{name}.py"), run_name="__main__")
+    run_recorded(name, rest, folder, lambda: runpy.run_path(str(HERE / f"{name}.py"), run_name="__main__"))
     return 0
 
 

@@ -2,8 +2,6 @@
 
     sudo .venv/bin/python benchmarks costs/emulated_network
 
-The table is kept in docs/measurements/emulator.md.
-
 Needs root, /dev/net/tun, iperf3 and ping; takes three minutes.
 """
 
@@ -12,7 +10,8 @@ from __future__ import annotations
 import argparse
 
 from all_hosts_send import measure, steady
-from trimtab_api.units import format_bandwidth, format_duration
+from results import record
+from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
 from trimtab_netmon.emulate import Emulator, emulator
 
 CASES = [
@@ -34,9 +33,13 @@ def main() -> None:
     columns = ["hosts", "latency", "bandwidth", "ping, idle", "ping, full load", "a host receives"]
     columns += ["relay", "iperf3 pair", "lag p99.9 / max", "valid"]
     print(f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", sep="\n")
+    bandwidth_errors, latency_errors = [], []
     for num_hosts, latency, bandwidth in [CASES[i] for i in arguments.case or range(len(CASES))]:
         with Emulator(steady(latency, bandwidth), hosts=num_hosts, name="measure") as network:
             figures = measure(network)
+        asked = parse_bandwidth(bandwidth)
+        bandwidth_errors += [abs(got / asked - 1) for got in (figures.slowest, figures.fastest)]
+        latency_errors.append(abs(figures.ping_full - 2 * parse_duration(latency)))
         lag = figures.report.packet_lag
         print(
             f"| {num_hosts} | {latency} | {bandwidth} | {format_duration(figures.ping_idle)} "
@@ -46,6 +49,8 @@ def main() -> None:
             f"| {format_duration(lag.p999)} / {format_duration(lag.max)} | {'yes' if figures.report.valid else 'no'} |",
             flush=True,
         )
+    record("emulator-bandwidth", 100 * max(bandwidth_errors))
+    record("emulator-latency", 1e3 * max(latency_errors))
 
 
 if __name__ == "__main__":

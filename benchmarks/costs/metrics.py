@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
+from results import record
 from run_lines import DECISION, STEP
 from trimtab.engine.phase_timer import PHASES, PhaseTimer
 from trimtab.run_files.layout import RunDirectory
@@ -49,6 +50,8 @@ def main() -> None:
     each_second = each_scrape / SCRAPE_SECONDS
     for seconds in STEP_SECONDS:
         share = (step + reading) / seconds + each_second
+        if seconds == STEP_SECONDS[-1]:
+            record("metrics-share", 100 * share)
         print(f"steps of {1e3 * seconds:g} ms: {share:.3%}, of which {step / seconds:.3%} in training")
     print(f"under {MOST_SHARE:.1%} of steps of {1e3 * (step + reading) / (MOST_SHARE - each_second):.1f} ms and longer")
 

@@ -24,6 +24,7 @@ import psutil
 from control_plane import ControlPlane
 from kubernetes.watch.watch import iter_resp_lines
 from programs import wait_until
+from results import keep, record
 from trimtab_operator.kube.api import Unreachable
 from trimtab_operator.kube.resources import JOBS, TRAINING_JOBS, Object
 from workbench import Operators, Workbench, connect, install
@@ -164,6 +165,11 @@ def main() -> None:
         directory.mkdir(parents=True, exist_ok=True)
         begun = datetime.now()
         figures = measure(arguments.jobs, arguments.paced_jobs, directory)
+    record("operator-children", figures["children_jobs_per_second"])
+    record("operator-create", figures["create_to_job_p99_seconds"])
+    record("operator-status", figures["finished_to_status_max_seconds"])
+    record("operator-memory", figures["operator_rss_mb"])
+    keep(**figures)
     print(f"took {(datetime.now() - begun).total_seconds():.0f} s", file=sys.stderr)
     print(json.dumps(figures, indent=2))
 

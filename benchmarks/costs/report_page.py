@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fake_runs import PHASES, decision, write_lines, write_run
 from kit.browser import look
+from results import record
 from trimtab.report.comparison import read_comparison
 from trimtab.report.page import render_page
 
@@ -30,10 +31,12 @@ def main() -> None:
         comparison = read_comparison(directory / "run")
         page = render_page(comparison)
         made = time.perf_counter() - begun
-        opened = {}
+        opened, times = {}, {}
         for name, script in (("as it is", LAID_OUT), ("all unfolded", OPENED + LAID_OUT)):
-            found = [look(page, script, directory, dark=False)[0] for _ in range(TIMES)]
-            opened[name] = statistics.median(found) / 1e3
+            times[name] = [look(page, script, directory, dark=False)[0] / 1e3 for _ in range(TIMES)]
+            opened[name] = statistics.median(times[name])
+    record("report-size", len(page.encode()) / 1e6)
+    record("report-open", *times["as it is"])
     steps = len(comparison.featured.training_steps)
     print(f"{steps} steps, {DECISIONS} decisions: made in {made:.2f} s, {len(page.encode()) / 1e6:.2f} MB", end="")
     print("; ".join(["", *(f"opened {name} in {seconds:.2f} s" for name, seconds in opened.items())]))

@@ -1,4 +1,4 @@
-"""How many elements each sparsifier sends of what it was asked for, and in what time: docs/measurements/sparsifiers.md.
+"""How many elements each sparsifier sends of what it was asked for, and in what time.
 
     python benchmarks costs/sparsifiers
 

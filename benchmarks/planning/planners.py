@@ -1,4 +1,4 @@
-"""Fusion planners by the timeline: the tables of docs/measurements/fusion.md.
+"""Fusion planners by the timeline: the step times of each planner.
 
     python benchmarks planning/planners
     python benchmarks planning/planners --density 0.1
@@ -24,6 +24,7 @@ from itertools import accumulate, pairwise, product
 from math import exp, log
 from statistics import mean, median
 
+from results import record
 from shaped_models import MODELS, gpt, resnet18, vgg16
 from trimtab.plan.fusion import plan_of
 from trimtab.plan.fusion.base import BufferCosts
@@ -135,6 +136,7 @@ def show_measured(arguments):
     print(" | choice, over best | exposed | waited | SAFusion over WFBP", end="")
     print(" | predicted within 10% | off by, median and worst | re-planning |")
     print("|" + "---|" * (len(names) + 14))
+    choices, differences = [], []
     for number in arguments.cells:
         shape, (workers, latency, bandwidth) = MEASURED_CELLS[number - 1]
         model = shape().narrowed(arguments.narrowed).with_batch(arguments.batch)
@@ -147,6 +149,8 @@ def show_measured(arguments):
         choice = min(predicted, key=predicted.get)
         best = min(planned, key=lambda name: planned[name]["step"])
         off = sorted(abs(predicted[name] / planned[name]["step"] - 1) for name in predicted)
+        choices.append(planned[choice]["step"] / planned[best]["step"])
+        differences += off
         steps = " | ".join(f"{1e3 * planned[name]['step']:.0f}" for name in ("single", *names))
         chosen = planned[choice]["step"]
         cell = (
@@ -166,6 +170,8 @@ def show_measured(arguments):
             known = ", ".join(f"{key} {1e3 * each[key]:.0f}" for key in ("known", "compute", "compress", "collective"))
             known += f", {1e3 * each['processor']['all']:.0f} of a core"
             print(f"{name}: {each['buffers']} buffers, step {1e3 * each['step']:.0f}, {known}", file=sys.stderr)
+    record("planner-choice", max(choices))
+    record("planner-predicted", 100 * mean(float(each <= 0.1) for each in differences))
 
 
 def waited(told):
@@ -184,6 +190,8 @@ def show(made):
     print("|---|---|---|---|---|")
     for name in names:
         ratios = [cell[4][name] / cell[4]["optimal"] for cell in made]
+        if name == "SAF-(Inter+Intra)":
+            record("safusion", 100 * sum(ratio <= 1.1 for ratio in ratios) / len(ratios))
         count = f"{median(cell[5][name] for cell in made):g}" if name in PLANNERS else ""
         within = sum(ratio <= 1.1 for ratio in ratios) / len(ratios)
         print(f"| {name} | {geometric_mean(ratios):.2f} | {max(ratios):.2f} | {within:.0%} | {count} |")

@@ -1,7 +1,5 @@
 """What schedules bring in the model of a step, and what merged updates do to training.
 
-The tables of docs/measurements/schedules.md:
-
     python benchmarks planning/schedules                   # steps and updates a second, by coverage rate
     python benchmarks planning/schedules --train --seeds 3 # accuracy and loss of digits under DeFT's updates
     python benchmarks planning/schedules --ablation        # the same without the Preserver, without a second link
@@ -28,6 +26,7 @@ from itertools import accumulate
 from statistics import mean
 
 import torch
+from results import record
 from simulated_tasks import TASKS
 from torch import Tensor
 from trimtab.engine.profiling.loss_monitor import DelayWatch, LossFall
@@ -371,14 +370,18 @@ def print_targets(task: str, seeds: int, steps: int, learning_rates: Sequence[fl
     print("| learning rate | an update in each step | coverage rate |", end="")
     print(" by the mean, steps and time | by the sum | by default | of these delayed |")
     print("|---|---|---|---|---|---|---|")
+    over = []
     for learning_rate in learning_rates:
         each = steps_to_target(task, 1.0, seeds, steps, learning_rate, None)
         for rate in (1.0, 1.5, 2.0):
             needed = [steps_to_target(task, rate, seeds, steps, learning_rate, merged) for merged in kinds]
             said = [_over(each, count, rate) for count in needed]
+            over += [float(text.rpartition(" ")[2]) for text in said[-1:] if ", " in text]
             delayed = "" if needed[-1] is None else f"{needed[-1][1]:.0f}"
             first = "not by all" if each is None else f"{each[0]:.0f}"
             print("| " + " | ".join((f"{learning_rate:g}", first, f"{rate:g}", *said, delayed)) + " |", flush=True)
+    if over:
+        record("deft-target", max(over))
 
 
 def _over(each: tuple[float, float] | None, needed: tuple[float, float] | None, rate: float) -> str:
@@ -399,6 +402,7 @@ def print_measured(latency: float, rates: Sequence[float], seeds: int, steps: in
         "| coverage rate | schedule | step | updates a second | to target, steps | to target, seconds | over the best |"
     )
     print("|---|---|---|---|---|---|---|")
+    gains = []
     for rate in rates:
         compute = crossing / rate / LAYERS
         plans = [f"1/dense-ring/schedule={name}/fusion=equal:buffers=8" for name in ("wait-free", *MEASURED)]
@@ -410,11 +414,16 @@ def print_measured(latency: float, rates: Sequence[float], seeds: int, steps: in
             needed, _ = steps_to_target("digits", rate, seeds, steps, learning_rate, merged) or (float("inf"), 0.0)
             rows.append((name, each["mean"], 1 / each["mean"] / each["merged"], needed, needed * each["mean"]))
         best = min(row[-1] for row in rows if not row[0].startswith("deft"))
+        fastest = {
+            is_deft: min(row[1] for row in rows if row[0].startswith("deft") == is_deft) for is_deft in (True, False)
+        }
+        gains.append(fastest[False] / fastest[True])
         for name, step, updates, needed, seconds in rows:
             row = (f"{rate:g}", name, f"{1e3 * step:.0f} ms", f"{updates:.2f}", f"{needed:.0f}", f"{seconds:.1f}")
             print("| " + " | ".join((*row, f"{seconds / best:.2f}")) + " |", flush=True)
         coverage = measured[0]["collective"] / measured[0]["compute"]
         print(f"rate {rate:g}: measured {coverage:.2f} in wait-free steps, {measured}", file=sys.stderr)
+    record("deft-throughput", min(gains))
 
 
 def main() -> None:

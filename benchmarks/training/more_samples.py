@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any
 
 import yaml
+from results import record
 
 HERE = Path(__file__).parent
 
@@ -59,6 +60,7 @@ def main() -> None:
             print(f"seed {seed}, {plan}: {num_steps} steps in {seconds:.0f} s, held-out loss {loss:.4f}", flush=True)
             losses.append(loss)
         ratios.append(losses[1] / losses[0])
+    record("more-samples-loss", *ratios)
     print(f"adaptive over dense: {', '.join(f'{each:.4f}' for each in ratios)}; median {median(ratios):.4f}")
 
 

@@ -30,6 +30,7 @@ from statistics import mean
 from typing import Any
 
 import yaml
+from results import record
 from trimtab.evaluation.judge import RANDOM_NETWORK_SEED
 from trimtab.evaluation.judge.networks import networks
 from trimtab.evaluation.judge.workloads import WORKLOADS, Workload
@@ -96,6 +97,12 @@ def described(lines: list[dict[str, Any]], seconds: float) -> str:
     return f"{num_steps} steps in {seconds:.0f} s: {named}"
 
 
+def loss_of(lines: list[dict[str, Any]]) -> float:
+    """Return the mean of the last evaluations' losses."""
+    losses = [line["loss"] for line in lines if line.get("event") == "evaluation" and "loss" in line]
+    return mean(losses[-_EVALUATIONS:])
+
+
 def epochs_in_time(workload: Workload, dense_seconds: float, seconds: float) -> int:
     """How many epochs adaptive is given, whose run of as many samples took ``seconds``."""
     times = epochs_of(workload) * dense_seconds / seconds
@@ -114,14 +121,21 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="of dense's time, what adaptive is given")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    for seed in range(1, args.seeds + 1):
-        for name in args.networks:
-            for workload in (each for each in WORKLOADS if each.name in args.workloads):
-                measure(workload, name, seed, args)
+    are_good = [
+        measure(workload, name, seed, args)
+        for seed in range(1, args.seeds + 1)
+        for name in args.networks
+        for workload in WORKLOADS
+        if workload.name in args.workloads
+    ]
+    record("quality-in-time", 100 * mean(map(float, are_good)))
 
 
-def measure(workload: Workload, name: str, seed: int, args: argparse.Namespace) -> None:
-    """Print three lines: dense, and adaptive of as many samples and in as much time."""
+def measure(workload: Workload, name: str, seed: int, args: argparse.Namespace) -> bool:
+    """Print three lines: dense, and adaptive of as many samples and in as much time.
+
+    Returns whether adaptive's loss in as much time is at most dense's.
+    """
 
     def network(name: str) -> Path:
         path: Path = args.out / f"{name}.yaml"
@@ -148,6 +162,7 @@ def measure(workload: Workload, name: str, seed: int, args: argparse.Namespace) 
     by_then = [line for line in longer if line["time"] <= given]
     how_long = "as much time" if args.share == 1.0 else f"{args.share:.0%} of the time"
     print(f"{cell}: adaptive, {how_long}, {described(by_then, seconds_of(by_then))}", flush=True)
+    return loss_of(by_then) <= loss_of(dense)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ that dense has in the end, beside those of exact top-k of the ranks' sum that ap
 ``--keep`` has on file are not run again, so that a table may come of several runs. *density* prints
 of each variant of ExDyna how often what is sent is within 10% of k and f(t) at most 1.2, from step 100 on; then
 density, f(t), density error (6), threshold and global error (1) along the way, the last scaled as in Fig. 10.
-The figures are kept in docs/measurements/schemes.md and exdyna.md.
 
 Needs nothing more; takes some minutes a plan and seed of the digits, an hour of the GPT.
 """
@@ -27,6 +26,7 @@ from statistics import mean
 from typing import Any
 
 import torch
+from results import record
 from simulated_training import WORKLOADS, Ranks, train
 from trimtab.plan.plan import Plan, elements_to_send
 from trimtab_api.catalogue import SPARSE_COLLECTIVES
@@ -71,8 +71,10 @@ def print_convergence(arguments: argparse.Namespace) -> None:
         return
     plans = arguments.plans or ["dense", *(f"0.01/{name}" for name in SPARSE_COLLECTIVES)]
     print("| ranks | plan | accuracy by seed, % | mean | loss | gain | kB a step | ms an update |\n|" + "---|" * 8)
+    beside_dense = []
     for num_ranks in arguments.ranks:
         hosts = hosts_of(num_ranks, arguments.per_host)
+        means: dict[str, float] = {}
         for text in plans:
             accuracies, losses, gains, sent, seconds = [], [], [], [], []
             for seed in arguments.seeds:
@@ -86,12 +88,17 @@ def print_convergence(arguments: argparse.Namespace) -> None:
                 accuracy, loss = workload.evaluate(last.model)
                 accuracies.append(100 * accuracy)
                 losses.append(loss)
+            means[text] = mean(accuracies)
             print(
                 f"| {num_ranks} | `{text}` | {', '.join(f'{each:.1f}' for each in accuracies)} | {mean(accuracies):.1f}"
                 f" | {mean(losses):.3f} | {mean(gains):.3f} | {mean(sent) / 1e3:.1f} |"
                 f" {1e3 * statistics.median(seconds):.1f} |",
                 flush=True,
             )
+        if "dense" in means:
+            beside_dense += [means[text] - means["dense"] for text in means if text != "dense"]
+    if beside_dense:
+        record("scheme-accuracy", min(beside_dense))
 
 
 @dataclass(frozen=True)
@@ -194,6 +201,9 @@ def print_density(arguments: argparse.Namespace) -> None:
             f" {mean(abs(sent[t] - ratio) for t in late):.1e} |"
             f" {mean(gains[t] for t in late):.3f} |"
         )
+        if not variant:
+            record("exdyna-density", 100 * mean(float(abs(sent[t] / ratio - 1) <= 0.1) for t in late))
+            record("exdyna-imbalance", max(imbalances[t] for t in late))
         scale = sum(thresholds) / sum(errors)
         traces += [
             f"| {plan.name} | {t} | {sent[t] / ratio:.2f} | {imbalances[t]:.2f} | {abs(sent[t] - ratio):.1e} |"

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from results import record
 from soak.fault_plan import NUM_RANKS, Fault, Kind
 from soak.make_fault import applied, volume
 from soak.soaked_job import SoakedJob
@@ -122,6 +123,7 @@ def main() -> None:
                 process.kill()
     quiet, faulty, quiet_again = stretches
     usual = (quiet.rate + quiet_again.rate) / 2
+    record("faults-throughput", 100 * faulty.rate / usual)
     kills = sum(kind is Kind.KILL_RANK for kind in faulty.faults)
     print(f"without faults {quiet.rate:.1f} and {quiet_again.rate:.1f} steps/s")
     print(f"with {len(faulty.faults)} faults, {kills} of them kills: {faulty.rate:.1f} steps/s")
