@@ -1,4 +1,4 @@
-"""`trimtab judge`, without its real runs: docs/measurements/judge.md has those."""
+"""`trimtab judge`, without its real runs; `python benchmarks training/judge` makes those."""
 
 import json
 import shutil

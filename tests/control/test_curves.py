@@ -81,7 +81,7 @@ def test_state_survives_as_json():
     ],
 )
 def test_compression_measured_at_one_ratio_tells_that_of_the_others(collective, milliseconds):
-    """As docs/measurements/compression.md has them."""
+    """As benchmarks/results/2026-11-30/tables-compression.json has them."""
     plans = {ratio: Plan(ratio=ratio, collective=collective) for ratio in milliseconds}
     predictor = Predictor(ModelFacts(8_400_000, (8_400_000,), 4))
     predictor.compress_times.observe(plans[0.004], milliseconds[0.004] * 1e-3, step=0)

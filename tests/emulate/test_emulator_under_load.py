@@ -1,4 +1,4 @@
-"""The emulator's promise, with every host sending all it can and every core kept busy; see docs/measurements."""
+"""The emulator's promise, with every host sending all it can and every core kept busy: docs/benchmarks."""
 
 import pytest
 from all_hosts_send import measure, steady

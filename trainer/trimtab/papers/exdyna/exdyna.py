@@ -76,7 +76,7 @@ class PartSelected(Prepared):
 class ExDyna(Collective):
     """The update is the mean of acc at the elements that any rank selected; all ranks clear their residual there.
 
-    About k elements in all, and at most 2k of a sudden: see docs/measurements/exdyna.md. It selects in partitions of
+    About k elements in all, and at most 2k of a sudden: see benchmarks/results. It selects in partitions of
     the whole buffer, whatever its segments are. A buffer whose range a new fusion plan keeps, keeps threshold and
     partitions; any other begins anew.
     """
