@@ -63,6 +63,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     return "".join(block if block.startswith("```") else _LINK.sub(target, block) for block in blocks)
 
 
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Load the worker that searches pages opened from disk from the site itself, and not from a CDN."""
+    depth = page.file.dest_uri.count("/")
+    return output.replace("https://unpkg.com/iframe-worker/shim", f"{'../' * depth}iframe-worker.js")
+
+
 def _name_sections(items: list[Any]) -> None:
     for item in items:
         if isinstance(item, Section):
