@@ -69,6 +69,11 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
     return output.replace("https://unpkg.com/iframe-worker/shim", f"{'../' * depth}iframe-worker.js")
 
 
+def on_post_template(output_content: str, template_name: str, config: Any) -> str:
+    """Do the same for the page of a missing address."""
+    return output_content.replace("https://unpkg.com/iframe-worker/shim", "iframe-worker.js")
+
+
 def _name_sections(items: list[Any]) -> None:
     for item in items:
         if isinstance(item, Section):
