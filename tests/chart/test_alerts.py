@@ -293,8 +293,8 @@ def test_each_alert_has_its_page_and_each_page_its_alert():
     rules = {rule["alert"]: rule["annotations"] for rule in alerts()}
     root = Path(__file__).parents[2]
     for name, annotations in rules.items():
-        assert annotations["runbook"] == f"docs/runbooks/{name}.md"
+        assert annotations["runbook"] == f"docs/how-to/alerts/{name}.md"
         page = (root / annotations["runbook"]).read_text()
         assert page.startswith(f"# {name}\n")
         assert re.findall("^## (.*)$", page, re.MULTILINE) == ["What it means", "Where to look", "What to do"]
-    assert {path.stem for path in (root / "docs/runbooks").glob("*.md")} == set(rules)
+    assert {path.stem for path in (root / "docs/how-to/alerts").glob("*.md")} == set(rules)
