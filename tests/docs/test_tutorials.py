@@ -102,7 +102,8 @@ class TestSurviveAKill:
         try:
             deadline = time.monotonic() + 200
             while "epoch 1:" not in (text := (tmp_path / "output").read_text()):
-                assert training.poll() is None and time.monotonic() < deadline, text
+                assert training.poll() is None, text
+                assert time.monotonic() < deadline, text
                 time.sleep(0.2)
             shell(kill, tmp_path, environment)
             training.wait(200)

@@ -34,7 +34,7 @@ def commands(name: str, title: str = "") -> list[str]:
 
 
 def write_file(folder: Path, block: Block) -> None:
-    """Write a titled block as a file, or apply a titled diff: each `-` line is there once, and its `+` line replaces it."""
+    """Write a titled block as a file, or apply a titled diff, whose `-` lines each occur once in the file."""
     file = folder / block.title
     if block.language != "diff":
         file.write_text(block.text)
