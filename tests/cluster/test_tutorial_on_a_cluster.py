@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "tests/docs"))
+sys.path.append(str(Path(__file__).parents[1] / "docs"))
 
-from tutorial_page import TUTORIALS, commands
+from tutorial_page import ROOT, TUTORIALS, commands
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
 NAME = "first-job-on-kubernetes"
