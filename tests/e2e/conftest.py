@@ -65,7 +65,7 @@ def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="session")
 def shown() -> Path:
-    """Where tests keep what kubectl printed, for docs/cluster.md to quote: runs/e2e, emptied of the last run's."""
+    """Return the folder for what kubectl prints, which tutorials quote: runs/e2e, emptied of the last run's files."""
     folder = images.ROOT / "runs/e2e"
     folder.mkdir(parents=True, exist_ok=True)
     for each in folder.glob("*.txt"):
