@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TUTORIALS = ROOT / "docs/tutorials"
 _FENCE = re.compile(
-    r"^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^ *```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL
 )
 
 
@@ -22,10 +23,15 @@ class Block:
     text: str
 
 
+def page_blocks(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page; those in a list lose their indentation."""
+    found = _FENCE.finditer(page.read_text("utf-8"))
+    return [Block(match["language"], match["title"] or "", textwrap.dedent(match["text"])) for match in found]
+
+
 def blocks(name: str) -> list[Block]:
-    """Return the fenced blocks of the page `docs/tutorials/NAME.md`."""
-    text = (TUTORIALS / f"{name}.md").read_text("utf-8")
-    return [Block(match["language"], match["title"] or "", match["text"]) for match in _FENCE.finditer(text)]
+    """Return the fenced blocks of the tutorial `docs/tutorials/NAME.md`."""
+    return page_blocks(TUTORIALS / f"{name}.md")
 
 
 def commands(name: str, title: str = "") -> list[str]:
