@@ -11,8 +11,9 @@ TOY = Path(__file__).parent / "toy_training.py"
 
 
 @pytest.fixture
-def toy_job(tmp_path) -> Callable[..., Path]:
+def toy_job(tmp_path, monkeypatch) -> Callable[..., Path]:
     """Writes a TrainingJob of the toy script with the given arguments; returns its path."""
+    monkeypatch.setenv("TRIMTAB_PRELOAD", "0")  # the script imports no torch
 
     def write(*arguments: str, workers: int = 3, extra: str = "") -> Path:
         words = ", ".join(f"'{word}'" for word in arguments)

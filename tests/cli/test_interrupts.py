@@ -72,6 +72,19 @@ def test_a_launcher_leaves_nothing_wherever_it_is(toy_job, tmp_path, point):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "point", ["ForkServer.start", "fork_exec#2", "ForkServer.fork", "_pid", "ForkedProcess.release"]
+)
+def test_launcher_with_a_fork_server_leaves_nothing(toy_job, tmp_path, monkeypatch, point):
+    job = toy_job("--forever", workers=2)
+    monkeypatch.setenv("TRIMTAB_PRELOAD", "1")
+    code, errors = interrupted(point, ["run", job, "--out", "out"], tmp_path)
+    assert (code, errors) == (130, "trimtab: interrupted; nothing is left running\n")
+    wait_until(lambda: of_run(tmp_path / "out") == [])  # a rank that was not released ends by itself
+    assert json.loads((tmp_path / "out/result.json").read_text())["state"] == "interrupted"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["Supervisor.let_status_tell", "summarise", "read_comparison", "render_page"])
 def test_at_a_comparisons_end_too_and_what_was_finished_is_whole(toy_job, tmp_path, point):
     toy_job("--steps", "2", workers=1)

@@ -17,6 +17,7 @@ import shutil
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
 from trimtab_api.errors import UserError
@@ -169,6 +170,10 @@ class Emulator:
     def command(self, host_index: int, argv: list[str]) -> list[str]:
         """Return the command that runs ``argv`` on a host; the process is its own, so signals reach it."""
         return namespaces.inside(self.hosts[host_index].namespace, argv)
+
+    def namespace(self, host_index: int) -> Path:
+        """Return the file of a host's network namespace, for setns(2)."""
+        return namespaces.path_of(self.hosts[host_index].namespace)
 
     def close(self) -> None:
         """End everything on the hosts, the relay and the hosts themselves; closing twice does no harm."""

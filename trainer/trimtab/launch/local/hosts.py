@@ -44,6 +44,10 @@ class Hosts(Protocol):
         """Return the command line that runs ``argv`` on that worker's host."""
         ...
 
+    def namespace(self, worker: int) -> Path | None:
+        """Return the file of that worker's network namespace; None: the launcher's."""
+        ...
+
     def start_schedule(self) -> None:
         """Start the network's schedule: now is time zero."""
         ...
@@ -76,6 +80,9 @@ class LoopbackHosts(AbstractContextManager["LoopbackHosts"]):
     def command(self, worker: int, argv: Sequence[str]) -> list[str]:
         """Return ``argv`` itself."""
         return list(argv)
+
+    def namespace(self, worker: int) -> None:
+        """Return None: all workers share the launcher's network."""
 
     def start_schedule(self) -> None:
         """Do nothing: loopback has no schedule."""
@@ -117,6 +124,10 @@ class EmulatedHosts(AbstractContextManager["EmulatedHosts"]):
     def command(self, worker: int, argv: Sequence[str]) -> list[str]:
         """Enter the worker's namespace, then run ``argv``."""
         return self._emulator.command(worker, list(argv))
+
+    def namespace(self, worker: int) -> Path:
+        """Return the file of the worker's namespace."""
+        return self._emulator.namespace(worker)
 
     def start_schedule(self) -> None:
         """Start the schedule; `failure` tells where the relay is gone already."""

@@ -30,7 +30,7 @@ def check(job: TrainingJob) -> None:
     check_size(job, psutil.virtual_memory().total)
     check_checkpoints(job)
     for worker in range(job.spec.workers):
-        trainer_process(job, _placeholder_environment(job, worker), worker, "127.0.0.1")
+        trainer_process(job, placeholder_environment(job, worker), worker, "127.0.0.1")
     if job.spec.workers > 1 and job.spec.network.probe == "iperf3" and shutil.which("iperf3") is None:
         raise UserError(
             "needs iperf3, which is not installed; apt-get install iperf3 (or your system's package of that name), "
@@ -115,7 +115,7 @@ def _kubernetes_objects(job: TrainingJob) -> Iterator[tuple[str, Mapping[str, An
             yield f"spec.template.spec.{kind}[{index}]", container, known.CONTAINER
 
 
-def _placeholder_environment(job: TrainingJob, worker: int) -> LaunchEnvironment:
+def placeholder_environment(job: TrainingJob, worker: int) -> LaunchEnvironment:
     """Make the environment of a worker's first rank, with placeholders for unknown addresses and ports."""
     return rank_environment(
         job,

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,14 @@ from trimtab_api.input_files import read_bytes
 from trimtab.launch.environment import job_secret
 from trimtab.launch.local.hosts import Hosts, make_hosts
 from trimtab.launch.local.keepers import LocalKeepers
+from trimtab.launch.local.preflight import placeholder_environment
 from trimtab.launch.local.restart_policy import RestartPolicy
+from trimtab.launch.preloading.forkserver import ForkServer
 from trimtab.launch.processes.children import Exit, is_monitor, monitor_name, rank_name
 from trimtab.launch.processes.interrupts import Interrupted
 from trimtab.launch.processes.logs import LogFiles
 from trimtab.launch.processes.supervisor import Ending, Supervisor, describe_failure, has_failed
-from trimtab.launch.processes.trainer_command import Process, rank_environment, trainer_process
+from trimtab.launch.processes.trainer_command import Process, pod_environment, rank_environment, trainer_process
 from trimtab.launch.sidecars import Sidecars, monitor_command
 from trimtab.process.cpus import usable_cpus
 from trimtab.run_files.json_files import read_file, read_json
@@ -75,12 +77,20 @@ def run(
         UserError: The job cannot start, or another run goes on in the directory.
         Interrupted: A signal came, in `interruptible`; the result is written first.
     """
-    with request.directory.held(), LocalKeepers(request.job, request.directory) as keepers:
-        return _run(request, poll, on_restart, keepers)
+    with (
+        request.directory.held(),
+        LocalKeepers(request.job, request.directory) as keepers,
+        ForkServer(request.directory.log("forkserver")) as forkserver,
+    ):
+        return _run(request, poll, on_restart, keepers, forkserver)
 
 
 def _run(
-    request: RunRequest, poll: Callable[[], Ending | None], on_restart: Callable[[str], None], keepers: LocalKeepers
+    request: RunRequest,
+    poll: Callable[[], Ending | None],
+    on_restart: Callable[[str], None],
+    keepers: LocalKeepers,
+    forkserver: ForkServer,
 ) -> RunResult:
     directory = request.directory
     lifecycle = RunLifecycle(directory, request.plan, emulated=request.network is not None)
@@ -94,6 +104,7 @@ def _run(
         return lifecycle.finish(state, message, restarts=policy.num_restarts, relay=relay)
 
     try:
+        _start_forkserver(request, forkserver)
         while True:
             keepers.start_missing()
             with (
@@ -106,7 +117,7 @@ def _run(
             ):
                 lifecycle.starting("the script has started and is not yet at trimtab.attach")
                 _start_monitors(request, hosts, supervisor)
-                _start_trainers(request, hosts, supervisor, keepers.addresses)
+                _start_trainers(request, hosts, supervisor, keepers.addresses, forkserver)
                 monitor = f"{hosts.workers[0].address}:{hosts.workers[0].monitor_port}"
                 sidecars.start_status(monitor, command=partial(hosts.command, 0))
                 if request.metrics_port is not None:  # outside of the emulated network, where Prometheus is
@@ -160,10 +171,23 @@ def _start_monitors(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -
         supervisor.start(monitor_name(worker), Process(hosts.command(worker, argv), os.environ))
 
 
-def _start_trainers(request: RunRequest, hosts: Hosts, supervisor: Supervisor, keepers: Sequence[str]) -> None:
+def _start_forkserver(request: RunRequest, forkserver: ForkServer) -> None:
+    launch = placeholder_environment(request.job, worker=0)
+    address = "127.0.0.1"
+    process = trainer_process(request.job, launch, 0, address, _inherited(request.job))
+    forkserver.start(process, {**pod_environment(launch, 0, address), **launch.variables()})
+
+
+def _inherited(job: TrainingJob) -> dict[str, str]:
+    """Return the variables that ranks have of the launcher; every worker's processes share this machine's cores."""
+    return {**os.environ, "OMP_NUM_THREADS": str(max(1, usable_cpus() // job.spec.num_ranks))}
+
+
+def _start_trainers(
+    request: RunRequest, hosts: Hosts, supervisor: Supervisor, keepers: Sequence[str], forkserver: ForkServer
+) -> None:
     spec, directory = request.job.spec, request.directory
-    num_threads = max(1, usable_cpus() // spec.num_ranks)  # every worker's processes share this machine
-    inherited = {**os.environ, "OMP_NUM_THREADS": str(num_threads)}
+    inherited = _inherited(request.job)
     secret = job_secret.draw()
     for worker, host in enumerate(hosts.workers):
         for local_rank in range(spec.processes_per_worker):
@@ -182,7 +206,8 @@ def _start_trainers(request: RunRequest, hosts: Hosts, supervisor: Supervisor, k
             process = trainer_process(request.job, launch, worker, host.address, inherited)
             argv = hosts.command(worker, process.argv)
             directory.expect_first_step(rank_name(launch.rank))
-            supervisor.start(rank_name(launch.rank), Process(argv, process.environment, process.directory))
+            fork = partial(forkserver.fork, process, hosts.namespace(worker))
+            supervisor.start(rank_name(launch.rank), replace(process, argv=argv), fork)
 
 
 class Watch:

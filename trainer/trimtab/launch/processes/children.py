@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import psutil
 
@@ -26,6 +26,7 @@ from trimtab.launch.processes.interrupts import heed, is_urgent
 from trimtab.launch.processes.termination import end_politely, has_gone
 
 _PR_SET_PDEATHSIG = 1
+_PR_GET_CHILD_SUBREAPER = 37
 _LIBC = ctypes.CDLL(None, use_errno=True)
 #: Before a command: the kernel kills it when the process that starts it ends. Not every image has setpriv.
 _DIES_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
@@ -93,6 +94,28 @@ class Exit:
             return f"signal {-self.code}"
 
 
+class ChildProcess(Protocol):
+    """A child of this process: a `subprocess.Popen`, or a `ForkedChild`."""
+
+    pid: int
+
+    def wait(self) -> int:
+        """Wait for the end of the process; return its exit code, or minus the signal that killed it."""
+        ...
+
+
+class ForkedChild(ChildProcess, Protocol):
+    """A child that another process has forked, and that has not begun its command."""
+
+    def release(self) -> None:
+        """Let the child begin."""
+        ...
+
+
+Fork = Callable[[int, Callable[[float], object]], ForkedChild | None]
+"""Forks a child that prints to a file descriptor; waits by the function. None: it must start otherwise."""
+
+
 class Children:
     """The processes of one run. Leaving the context ends all of them, and their own children with them.
 
@@ -121,7 +144,7 @@ class Children:
         self.grace = grace
         self._has_threads = has_threads
         self._wait, self._examine = wait, examine
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, ChildProcess] = {}
 
     def __enter__(self) -> Self:
         self._reaper = subprocess.Popen(
@@ -148,12 +171,36 @@ class Children:
         environment: Mapping[str, str],
         output: int,
         directory: Path | None = None,
+        *,
+        stdin: int = subprocess.DEVNULL,
+        fork: Fork | None = None,
     ) -> None:
         """Start one process, in ``directory`` or where this one runs, printing to the file descriptor ``output``.
 
-        Raises FileNotFoundError where there is no such program, and `Interrupted` instead of starting one.
+        Args:
+            name: The name of the process.
+            argv: The command line.
+            environment: All variables of the process.
+            output: File descriptor of its standard output and standard error.
+            directory: Its working directory.
+            stdin: File descriptor of its standard input.
+            fork: Tried first; the arguments before it are for where it returns None.
+
+        Raises:
+            FileNotFoundError: There is no such program.
+            Interrupted: A signal came, and no process was started.
         """
         heed()
+        forked = fork(output, self._wait) if fork is not None else None
+        process = forked or self._execute(argv, environment, output, directory, stdin)
+        self._running[name] = process
+        self._tell_reaper(f"+{process.pid}")
+        if forked is not None:
+            forked.release()
+
+    def _execute(
+        self, argv: Sequence[str], environment: Mapping[str, str], output: int, directory: Path | None, stdin: int
+    ) -> ChildProcess:
         launcher = os.getpid()
 
         def die_with_the_launcher() -> None:
@@ -161,18 +208,16 @@ class Children:
             if os.getppid() != launcher:  # it died before prctl could bind us to it
                 os._exit(1)
 
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [*WITH_PARENT, *argv] if self._has_threads else argv,
             env=dict(environment),
             cwd=directory,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=None if self._has_threads else die_with_the_launcher,
         )
-        self._running[name] = process
-        self._tell_reaper(f"+{process.pid}")
 
     def temporary_directory(self, prefix: str) -> Path:
         """Make an empty directory for the children, which is removed when the run ends."""
@@ -190,9 +235,9 @@ class Children:
         ended = [(name, process) for name, process in self._running.items() if _has_ended(process)]
         for name, process in ended:
             self._clear(name, process)
-        if os.getpid() == 1:
+        if _gets_orphans():
             reap_orphans()
-        return [self._examine(Exit(name, process.returncode)) for name, process in ended]
+        return [self._examine(Exit(name, process.wait())) for name, process in ended]
 
     def stop(self) -> None:
         """End every child: SIGTERM first (`end_politely`), and SIGKILL to each group that is left after the grace.
@@ -208,7 +253,7 @@ class Children:
                 self._wait(0.01)
             self._clear(name, process)
 
-    def _clear(self, name: str, process: subprocess.Popen[bytes]) -> None:
+    def _clear(self, name: str, process: ChildProcess) -> None:
         _signal_group(process.pid, signal.SIGKILL)
         process.wait()
         del self._running[name]
@@ -220,7 +265,7 @@ class Children:
         self._reaper.stdin.flush()
 
 
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+def _has_ended(process: ChildProcess) -> bool:
     """Return whether the process ended, without waiting for it: until then no other group can take its number."""
     try:
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -233,11 +278,18 @@ def _signal_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
+def _gets_orphans() -> bool:
+    """Return whether the kernel gives this process those below it whose parent has ended."""
+    is_subreaper = ctypes.c_int()
+    _LIBC.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(is_subreaper), 0, 0, 0)
+    return os.getpid() == 1 or bool(is_subreaper.value)
+
+
 def reap_orphans() -> None:
     """Wait for children that have ended and that this process has not started itself: else they stay as zombies.
 
-    In a container the launcher may be process 1, to which the kernel gives every process whose parent has ended. What
-    this process starts is in its session, or leads one of its own.
+    In a container the launcher may be process 1; with a fork server it is a child subreaper. What this
+    process starts is in its session, or leads one of its own.
     """
     with contextlib.suppress(ChildProcessError):
         if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:

@@ -13,7 +13,16 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from trimtab.launch.processes.children import GRACE_SECONDS, STATUS, Children, Exit, is_monitor, is_rank, label
+from trimtab.launch.processes.children import (
+    GRACE_SECONDS,
+    STATUS,
+    Children,
+    Exit,
+    Fork,
+    is_monitor,
+    is_rank,
+    label,
+)
 from trimtab.launch.processes.interrupts import Interrupted, has_come, heed
 from trimtab.launch.processes.logs import ProcessLogs
 from trimtab.launch.processes.monitor_restarts import MISTAKE, MonitorRestarts
@@ -80,11 +89,16 @@ class Supervisor:
         self.children.__exit__(kind, error, trace)
         self._logs.drain(DRAIN_SECONDS)
 
-    def start(self, name: str, process: Process) -> None:
-        """Start a rank or a monitor. Raises FileNotFoundError where there is no such program, and `Interrupted`."""
+    def start(self, name: str, process: Process, fork: Fork | None = None) -> None:
+        """Start a rank or a monitor, by ``fork`` if that can do it.
+
+        Raises:
+            FileNotFoundError: There is no such program.
+            Interrupted: A signal came.
+        """
         self._directory.unfinished(name).unlink(missing_ok=True)  # of an attempt that was killed
         with self._logs.output(name) as output:
-            self.children.start(name, process.argv, process.environment, output, process.directory)
+            self.children.start(name, process.argv, process.environment, output, process.directory, fork=fork)
         if is_monitor(name):
             self._monitors[name] = process
             self._restarts.started(name, time.monotonic())

@@ -1,0 +1,1 @@
+"""Ranks that start by fork from one process, which has imported torch already."""
