@@ -136,7 +136,7 @@ def _cell(text: str) -> str:
 
 #: Errors of these packages reach a person through a training script.
 _RAISED_IN_TRAINING = ("session", "engine", "ddp", "checkpoint", "data")
-_LONGEST_PROBLEM = 44
+_LONGEST_PROBLEM = 40
 
 
 def errors() -> str:
@@ -147,13 +147,16 @@ def errors() -> str:
             rows |= dict.fromkeys(_user_errors(ast.parse(path.read_text("utf-8"))))
     lines = ["# Errors", "", _NOTE, ""]
     lines += [
-        "A `trimtab_api.errors.UserError` is one line: file, field, value, remedy, without the parts that are not"
+        "A `trimtab_api.errors.UserError` is one line: file, field, value and remedy, as far as known. `trimtab` prints"
     ]
     lines += [
-        "known. `trimtab` prints it and exits with code 2. In a script it is an exception. The file or field says what"
+        "it and exits with code 2. In a script it is an exception. `…` stands for a name, a value or more text.",
+        "",
     ]
-    lines += ["to change. `…` stands for a name or a value.", "", "| field | problem |", "|---|---|"]
-    lines += [f"| {field} | {problem} |" for field, problem in sorted(rows)]
+    lines += ["", "| field | problem |", "|---|---|"]
+    for field in sorted({field for field, _ in rows}):
+        problems = sorted(problem for of_field, problem in rows if of_field == field)
+        lines.append(f"| {field} | {'<br>'.join(problems)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -184,17 +187,18 @@ def _shortened(text: str) -> str:
 
 
 def field_table(path: str, name: str) -> str:
-    """Return a table of the fields of a record, from its types and the docstrings beneath them."""
+    """Return a table of the fields of a record, from the docstrings beneath them. ``?``: a field that may be null."""
     module = ast.parse((ROOT / path).read_text("utf-8"))
     record = next(node for node in module.body if isinstance(node, ast.ClassDef) and node.name == name)
-    lines = ["| field | type | meaning |", "|---|---|---|"]
+    lines = ["| field | meaning |", "|---|---|"]
     for node, after in zip(record.body, [*record.body[1:], None], strict=True):
         if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
             continue
         is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
         meaning = " ".join(str(after.value.value).split()) if is_text else ""
         assert meaning, f"{path}: {name}.{node.target.id} has no docstring"
-        lines.append(f"| `{_file_name(node)}` | {_type(ast.unparse(node.annotation))} | {_cell(meaning)} |")
+        mark = "?" if ast.unparse(node.annotation).endswith("| None") else ""
+        lines.append(f"| `{_file_name(node)}`{mark} | {_cell(meaning)} |")
     return "\n".join(lines).replace("``", "`") + "\n"
 
 
@@ -206,13 +210,6 @@ def _file_name(node: ast.AnnAssign) -> str:
                 return str(each.value.value)
     assert isinstance(node.target, ast.Name)
     return node.target.id
-
-
-def _type(annotation: str) -> str:
-    names = {"Count": "integer", "int": "integer", "Measure": "number", "float": "number", "str": "string"}
-    names |= {"bool": "boolean", "None": "null"}
-    parts = [part.strip() for part in annotation.split("|")]
-    return " or ".join(names.get(part, "list" if part.startswith(("tuple", "list")) else "object") for part in parts)
 
 
 def with_field_tables(page: str) -> str:
