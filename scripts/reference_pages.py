@@ -83,7 +83,7 @@ def _argument(action: argparse.Action) -> str:
         return f"`{action.metavar or action.dest}`"
     if action.nargs == 0:
         return f"`{action.option_strings[-1]}`"
-    value = action.metavar or ("\\|".join(map(str, action.choices)) if action.choices else action.dest.upper())
+    value = action.metavar or ("\\|".join(map(str, action.choices)) if action.choices else "…")
     return f"`{action.option_strings[-1]} {value}`"
 
 
@@ -103,7 +103,11 @@ def schemes() -> str:
         ("Fusion planners", "A fusion planner decides which gradients share a bucket. Write `/fusion=NAME`", planners),
         ("Schedules", "A schedule decides when buckets are sent. Write `/schedule=NAME`", schedules),
         ("Sources", "A source is what ranks exchange. Write `/source=NAME`", sources),
-        ("Value formats", "A value format is how a value is coded. Write `/wire=NAME`", wires),
+        (
+            "Value formats",
+            "A value format is how a value is coded; residuals keep what rounding loses. Write `/wire=NAME`",
+            wires,
+        ),
     )
     lines = ["# Schemes", "", _NOTE, ""]
     lines += [
@@ -112,22 +116,28 @@ def schemes() -> str:
     lines += [
         "and their options as `:OPTION=VALUE`: `0.01/all-gather/sparsifier=sidco:fit=pareto`. If a plan does not name"
     ]
-    lines += ["an axis, it uses the first scheme of the table. `trimtab plan` prints the cost of each collective.", ""]
+    lines += ["an axis, it uses the first scheme of the table. Options show their defaults; one without must be named."]
+    lines += ["`trimtab plan` prints the cost of each collective.", ""]
     for title, what, registry in axes:
         lines += [f"## {title}", "", f"{what}.", "", "| name | what it does | options |", "|---|---|---|"]
+        shown: dict[str, str] = {}
         for name in registry.built_in:
             row = registry[name]
-            lines.append(f"| `{name}` | {_cell(row.meaning)} | {_options(row.options)} |")
+            options = _options(row.options)
+            first = shown.setdefault(options, name)
+            lines.append(
+                f"| `{name}` | {_cell(row.meaning)} | {options if name == first or not options else f'as `{first}`'} |"
+            )
         lines += [""]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _options(options: Iterable[Option]) -> str:
-    return "; ".join(f"`{each.name}` ({_default(each)}): {_cell(each.meaning)}" for each in options)
+    return "; ".join(f"`{_with_default(each)}`: {_cell(each.meaning)}" for each in options)
 
 
-def _default(option: Option) -> str:
-    return "required" if option.default is None else f"default {option.default}"
+def _with_default(option: Option) -> str:
+    return option.name if option.default is None else f"{option.name}={option.default}"
 
 
 def _cell(text: str) -> str:
