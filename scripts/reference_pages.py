@@ -12,6 +12,7 @@ from typing import Any
 import trimtab_netmon.main as monitor
 import trimtab_operator.main as operator
 from trimtab.cli import main as trimtab
+from trimtab.plan.names import GRID_MEANS
 from trimtab_api.catalogue import Registry, collectives, planners, schedules, sources, sparsifiers, wires
 from trimtab_api.catalogue.options import Option
 from trimtab_api.cli import Parser
@@ -67,7 +68,8 @@ def command_line() -> str:
         lines += [f"## {name}", "", f"{summary}.", "", "| argument | meaning |", "|---|---|"]
         lines += [f"| {_argument(action)} | {_help(action)} |" for action in _shown(parser)]
         lines += [""]
-    return "\n".join(lines).rstrip() + "\n"
+    before, grid, after = "\n".join(lines).rstrip().partition(GRID_MEANS)  # told once, for `trimtab compare`
+    return before + grid + after.replace(GRID_MEANS, "the same plans") + "\n"
 
 
 def _shown(parser: argparse.ArgumentParser) -> list[argparse.Action]:

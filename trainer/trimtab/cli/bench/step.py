@@ -13,7 +13,7 @@ from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth
 from trimtab_netmon.emulate import Network, Phase
 from trimtab_netmon.emulate.emulator import MAX_HOSTS
 
-from trimtab.plan.names import ADAPTIVE, DDP_HOOKS, parse_plans
+from trimtab.plan.names import ADAPTIVE, DDP_HOOKS, GRID_MEANS, parse_plans
 
 NETWORKS = (("0.5ms", "1Gbps"), ("5ms", "1Gbps"), ("2ms", "200Mbps"))
 PLANS = (
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plans",
         type=_static_plans,
         default=",".join(PLANS),
-        help="plans, by commas; grid as for trimtab compare",
+        help=f"plans, by commas; grid for {GRID_MEANS}",
     )
     parser.add_argument(
         "--replay",
