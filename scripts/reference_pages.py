@@ -69,7 +69,7 @@ def command_line() -> str:
         lines += [f"| {_argument(action)} | {_help(action)} |" for action in _shown(parser)]
         lines += [""]
     before, grid, after = "\n".join(lines).rstrip().partition(GRID_MEANS)  # told once, for `trimtab compare`
-    return before + grid + after.replace(GRID_MEANS, "the same plans") + "\n"
+    return before + grid + after.replace(GRID_MEANS, "the plans of `trimtab compare`") + "\n"
 
 
 def _shown(parser: argparse.ArgumentParser) -> list[argparse.Action]:
