@@ -74,7 +74,7 @@ def test_a_killed_rank_goes_on_from_s3_and_no_file_holds_the_secret(trimtab, job
     assert process.returncode == 0, errors
     assert json.loads((tmp_path / "run" / "result.json").read_text())["restarts"] == 1
     logs = "".join(path.read_text() for path in (tmp_path / "run").rglob("*.log"))
-    assert re.search(f"going on from the checkpoint of step [48] in s3://{BUCKET}/on-s3", logs)
+    assert re.search(f"going on from the checkpoint of step \\d+ in s3://{BUCKET}/on-s3", logs)
     assert files_with(s3.secret, tmp_path) == []
     assert s3.secret not in output + errors + " ".join(arguments)
 

@@ -24,6 +24,8 @@ GALLERY = Path(__file__).parents[2] / "examples" / "gallery"
 ARGUMENTS = {
     "mnist": ["--epochs=1", "--batch-size=8", "--log-interval=1"],
     "dcgan": ["--niter=1", "--batch-size=8", "--ngf=4", "--ndf=4", "--log-interval=1"],
+    "imagenet": ["--epochs=2", "--batch-size=16", "--width=8", "--print-freq=1"],
+    "nlp_example": ["--cpu", "--num-epochs=2", "--batch-size=8", "--width=32", "--log-interval=1"],
     "nanogpt": ["--max-iters=12", "--n-embd=16", "--n-layer=1", "--batch-size=4", "--warmup-iters=1"],
 }
 RANK, MARK = int(os.environ["RANK"]), OUT / "mark"
