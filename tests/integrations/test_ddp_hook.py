@@ -273,7 +273,7 @@ def mistake(rank: int, size: int, folder: Path, what: str) -> str:
     refused="`exchanges for one model, ...`",
 )
 @pytest.mark.pattern(
-    "DDP's hook: plans of local steps, or that let gradients wait",
+    "DDP's hook: plans of local steps, or that delay gradients",
     refused="`makes rounds of local steps, ...`",
 )
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def mistake(rank: int, size: int, folder: Path, what: str) -> str:
         ("sparse", "gradient: 'torch.sparse_coo': trimtab.hook takes dense gradients; make the model's nn.Embedding"),
         ("group", "DistributedDataParallel.process_group: '1 of 2 processes': trimtab.hook exchanges among all"),
         ("rounds", "plan.source: 'update:steps=4': makes rounds of local steps, and a hook of DDP's is not told"),
-        ("late", "plan.schedule: 'deft': lets gradients wait for a later step"),
+        ("late", "plan.schedule: 'deft': delays gradients, which is not supported"),
         ("state", "state: 'ProcessGroup': is None or a trimtab.HookState"),
         ("closure", "optimizer: 'LBFGS': evaluates the model by a closure several times a step"),
         ("second", "trimtab.hook: exchanges for one model, and got a gradient of another"),
