@@ -7,24 +7,18 @@ import re
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from trimtab.run_files.layout import RunDirectory
-from trimtab.run_files.schema import Trigger
-from trimtab.status.metrics import PHASES, RunMetrics
+from trimtab.status.metrics import RunMetrics
 from trimtab_api.netmon.v1 import netmon_pb2
 from trimtab_netmon.metrics import FAILURES, Metrics
 from trimtab_operator.observability import metrics as of_operator
 from trimtab_operator.observability.job_metrics import JobMetrics
 
-#: Labels whose values are few and fixed.
-_VALUES = {
-    ("trimtab_trainer_step_seconds_total", "phase"): PHASES,
-    ("trimtab_trainer_decisions_total", "trigger"): get_args(Trigger),
-    ("trimtab_netmon_failed_bandwidth_tests_total", "reason"): FAILURES,
-}
+#: Labels whose values are few and fixed, and told nowhere else on the page.
+_VALUES = {("trimtab_netmon_failed_bandwidth_tests_total", "reason"): FAILURES}
 
 
 @dataclass
@@ -46,10 +40,15 @@ def with_tables(page: str) -> str:
 def _table(told: str) -> str:
     rows = dict(sorted(_rows(told).items()))
     lines = [
-        f"| `{name}` | {row.kind} | {', '.join(_label(name, each) for each in row.labels)} | {row.text} |"
+        f"| `{name}`{_kind(name, row)} | {', '.join(_label(name, each) for each in row.labels)} | {row.text} |"
         for name, row in rows.items()
     ]
-    return "\n".join(("| metric | type | labels | what it is |", "|---|---|---|---|", *lines, ""))
+    return "\n".join(("| metric | labels | what it is |", "|---|---|---|", *lines, ""))
+
+
+def _kind(name: str, row: _Row) -> str:
+    """Return the type of a metric unless its name tells it."""
+    return "" if row.kind == ("counter" if name.endswith("_total") else "gauge") else f" ({row.kind})"
 
 
 def _label(name: str, label: str) -> str:

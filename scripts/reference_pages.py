@@ -12,6 +12,7 @@ from typing import Any
 import trimtab_netmon.main as monitor
 import trimtab_operator.main as operator
 from trimtab.cli import main as trimtab
+from trimtab.plan.names import GRID_MEANS
 from trimtab_api.catalogue import Registry, collectives, planners, schedules, sources, sparsifiers, wires
 from trimtab_api.catalogue.options import Option
 from trimtab_api.cli import Parser
@@ -67,7 +68,8 @@ def command_line() -> str:
         lines += [f"## {name}", "", f"{summary}.", "", "| argument | meaning |", "|---|---|"]
         lines += [f"| {_argument(action)} | {_help(action)} |" for action in _shown(parser)]
         lines += [""]
-    return "\n".join(lines).rstrip() + "\n"
+    before, grid, after = "\n".join(lines).rstrip().partition(GRID_MEANS)  # told once, for `trimtab compare`
+    return before + grid + after.replace(GRID_MEANS, "the plans of `trimtab compare`") + "\n"
 
 
 def _shown(parser: argparse.ArgumentParser) -> list[argparse.Action]:
@@ -83,7 +85,7 @@ def _argument(action: argparse.Action) -> str:
         return f"`{action.metavar or action.dest}`"
     if action.nargs == 0:
         return f"`{action.option_strings[-1]}`"
-    value = action.metavar or ("\\|".join(map(str, action.choices)) if action.choices else action.dest.upper())
+    value = action.metavar or ("\\|".join(map(str, action.choices)) if action.choices else "…")
     return f"`{action.option_strings[-1]} {value}`"
 
 
@@ -103,7 +105,11 @@ def schemes() -> str:
         ("Fusion planners", "A fusion planner decides which gradients share a bucket. Write `/fusion=NAME`", planners),
         ("Schedules", "A schedule decides when buckets are sent. Write `/schedule=NAME`", schedules),
         ("Sources", "A source is what ranks exchange. Write `/source=NAME`", sources),
-        ("Value formats", "A value format is how a value is coded. Write `/wire=NAME`", wires),
+        (
+            "Value formats",
+            "A value format is how a value is coded; residuals keep what rounding loses. Write `/wire=NAME`",
+            wires,
+        ),
     )
     lines = ["# Schemes", "", _NOTE, ""]
     lines += [
@@ -112,22 +118,28 @@ def schemes() -> str:
     lines += [
         "and their options as `:OPTION=VALUE`: `0.01/all-gather/sparsifier=sidco:fit=pareto`. If a plan does not name"
     ]
-    lines += ["an axis, it uses the first scheme of the table. `trimtab plan` prints the cost of each collective.", ""]
+    lines += ["an axis, it uses the first scheme of the table. Options show their defaults; one without must be named."]
+    lines += ["`trimtab plan` prints the cost of each collective.", ""]
     for title, what, registry in axes:
         lines += [f"## {title}", "", f"{what}.", "", "| name | what it does | options |", "|---|---|---|"]
+        shown: dict[str, str] = {}
         for name in registry.built_in:
             row = registry[name]
-            lines.append(f"| `{name}` | {_cell(row.meaning)} | {_options(row.options)} |")
+            options = _options(row.options)
+            first = shown.setdefault(options, name)
+            lines.append(
+                f"| `{name}` | {_cell(row.meaning)} | {options if name == first or not options else f'as `{first}`'} |"
+            )
         lines += [""]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _options(options: Iterable[Option]) -> str:
-    return "; ".join(f"`{each.name}` ({_default(each)}): {_cell(each.meaning)}" for each in options)
+    return "; ".join(f"`{_with_default(each)}`: {_cell(each.meaning)}" for each in options)
 
 
-def _default(option: Option) -> str:
-    return "required" if option.default is None else f"default {option.default}"
+def _with_default(option: Option) -> str:
+    return option.name if option.default is None else f"{option.name}={option.default}"
 
 
 def _cell(text: str) -> str:
@@ -136,7 +148,7 @@ def _cell(text: str) -> str:
 
 #: Errors of these packages reach a person through a training script.
 _RAISED_IN_TRAINING = ("session", "engine", "ddp", "checkpoint", "data")
-_LONGEST_PROBLEM = 44
+_LONGEST_PROBLEM = 40
 
 
 def errors() -> str:
@@ -147,13 +159,16 @@ def errors() -> str:
             rows |= dict.fromkeys(_user_errors(ast.parse(path.read_text("utf-8"))))
     lines = ["# Errors", "", _NOTE, ""]
     lines += [
-        "A `trimtab_api.errors.UserError` is one line: file, field, value, remedy, without the parts that are not"
+        "A `trimtab_api.errors.UserError` is one line: file, field, value and remedy, as far as known. `trimtab` prints"
     ]
     lines += [
-        "known. `trimtab` prints it and exits with code 2. In a script it is an exception. The file or field says what"
+        "it and exits with code 2. In a script it is an exception. `…` stands for a name, a value or more text.",
+        "",
     ]
-    lines += ["to change. `…` stands for a name or a value.", "", "| field | problem |", "|---|---|"]
-    lines += [f"| {field} | {problem} |" for field, problem in sorted(rows)]
+    lines += ["", "| field | problem |", "|---|---|"]
+    for field in sorted({field for field, _ in rows}):
+        problems = sorted(problem for of_field, problem in rows if of_field == field)
+        lines.append(f"| {field} | {'<br>'.join(problems)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -184,17 +199,18 @@ def _shortened(text: str) -> str:
 
 
 def field_table(path: str, name: str) -> str:
-    """Return a table of the fields of a record, from its types and the docstrings beneath them."""
+    """Return a table of the fields of a record, from the docstrings beneath them. ``?``: a field that may be null."""
     module = ast.parse((ROOT / path).read_text("utf-8"))
     record = next(node for node in module.body if isinstance(node, ast.ClassDef) and node.name == name)
-    lines = ["| field | type | meaning |", "|---|---|---|"]
+    lines = ["| field | meaning |", "|---|---|"]
     for node, after in zip(record.body, [*record.body[1:], None], strict=True):
         if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
             continue
         is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
         meaning = " ".join(str(after.value.value).split()) if is_text else ""
         assert meaning, f"{path}: {name}.{node.target.id} has no docstring"
-        lines.append(f"| `{_file_name(node)}` | {_type(ast.unparse(node.annotation))} | {_cell(meaning)} |")
+        mark = "?" if ast.unparse(node.annotation).endswith("| None") else ""
+        lines.append(f"| `{_file_name(node)}`{mark} | {_cell(meaning)} |")
     return "\n".join(lines).replace("``", "`") + "\n"
 
 
@@ -206,13 +222,6 @@ def _file_name(node: ast.AnnAssign) -> str:
                 return str(each.value.value)
     assert isinstance(node.target, ast.Name)
     return node.target.id
-
-
-def _type(annotation: str) -> str:
-    names = {"Count": "integer", "int": "integer", "Measure": "number", "float": "number", "str": "string"}
-    names |= {"bool": "boolean", "None": "null"}
-    parts = [part.strip() for part in annotation.split("|")]
-    return " or ".join(names.get(part, "list" if part.startswith(("tuple", "list")) else "object") for part in parts)
 
 
 def with_field_tables(page: str) -> str:

@@ -10,12 +10,12 @@ HEAD = """\
 <!-- Generated from benchmarks/promises.toml and benchmarks/results by `make generate`; do not edit. -->
 # Results
 
-Each row shows a promise, its target and its newest figure. [Benchmarks](index.md) describes the method.
+Each row shows a promise, its target and its newest figure. [Benchmarks](index.md) describes the method. Run a command
+`NAME` as `python benchmarks NAME`, others as they stand. The files in `benchmarks/results` record commits.
 """
-IMPORT_NOTE = """\
-*imported*: taken once from earlier pages of measurements. Its commit is the newest one on its date, and its spread may
-span machines of different speed."""
-COLUMNS = ("Promise", "Target", "Newest", "Spread", "Date", "Commit", "Command")
+IMPORT_NOTE = "\\*: imported from earlier measurements. The spread may span machines of different speed."
+COLUMNS = ("Promise", "Target", "Newest", "Spread", "Date", "Command")
+BENCHMARKS = "python benchmarks "
 
 
 def results_page(promises: Iterable[Promise], figures: Mapping[str, Figure]) -> str:
@@ -50,7 +50,7 @@ def row(promise: Promise, figure: Figure | None) -> str:
     """Return the row of the table."""
     target = promise.target or "none"
     if figure is None:
-        return _cells(promise.promise, target, "**never measured**", "", "", "", f"`{promise.command}`")
+        return _cells(promise.promise, target, "**never measured**", "", "", _command(promise.command))
     value = with_unit(figure.value, promise.unit)
     if state(promise, figure) == "missed":
         value = f"**{value} (missed)**"
@@ -58,8 +58,12 @@ def row(promise: Promise, figure: Figure | None) -> str:
         value += f"; {figure.note}"
     has_spread = figure.low is not None and figure.high is not None and figure.low < figure.high
     spread = f"{figure.low:.4g} to {figure.high:.4g}" if has_spread else ""
-    date = figure.date[:10] + (", imported" if figure.origin == IMPORTED else "")
-    return _cells(promise.promise, target, value, spread, date, f"`{figure.commit}`", f"`{figure.command}`")
+    date = figure.date[:10] + ("\\*" if figure.origin == IMPORTED else "")
+    return _cells(promise.promise, target, value, spread, date, _command(figure.command))
+
+
+def _command(command: str) -> str:
+    return f"`{command.removeprefix(BENCHMARKS)}`"
 
 
 def _cells(*texts: str) -> str:

@@ -46,7 +46,12 @@ def test_each_panel_says_what_it_shows_and_what_a_bad_value_asks_for(path):
 def test_the_reference_lists_what_is_exported_and_nothing_else(scraped, program):
     page = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text()
     table = re.search(f"<!-- generated: {program} -->(.*?)<!-- end -->", page, re.DOTALL)[1]
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*) \| (.*) \|$", table, re.MULTILINE)
+    rows = [
+        (name, kind or ("counter" if name.endswith("_total") else "gauge"), labels, text)
+        for name, kind, labels, text in re.findall(
+            r"^\| `(\w+)`(?: \((\w+)\))? \| (.*) \| (.*) \|$", table, re.MULTILINE
+        )
+    ]
     lines = scraped[program].splitlines()
     texts = dict(line.split(" ", 3)[2:] for line in lines if line.startswith("# HELP trimtab_"))
     kinds = dict(line.split()[2:] for line in lines if line.startswith("# TYPE trimtab_"))

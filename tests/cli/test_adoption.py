@@ -148,7 +148,7 @@ def test_one_line_of_a_ddp_script_changes_and_dense_prints_the_same_digits(trimt
     recorded_as_printed(tmp_path / "out", printed((tmp_path / "out" / "logs" / "rank-0.log").read_text()), of_ddp)
 
 
-@pytest.mark.pattern("a loop written for DDP", works="one line changes; under dense the digits are DDP's")
+@pytest.mark.pattern("a loop written for DDP", works="one line changes; dense gives DDP's digits")
 @pytest.mark.slow
 def test_so_does_the_script_under_the_launcher_that_it_had(tmp_path, adopted, of_ddp):
     ours = printed(by_torchrun(adopted, tmp_path, TRIMTAB_PLAN="dense").stdout)

@@ -83,7 +83,7 @@ def test_ranks_meet_where_the_variables_say(environ, where):
     assert rendezvous_endpoint(environ, ranks_of(environ)) == where
 
 
-@pytest.mark.pattern("srun", works="joins its ranks (tried by hand on one node of Slurm 22.05)")
+@pytest.mark.pattern("srun", works="joins its ranks (tried on Slurm 22.05, one node)")
 def test_ranks_meet_on_the_first_node_of_slurms_and_at_a_port_of_the_step():
     host, port = rendezvous_endpoint(SRUN, ranks_of(SRUN))
     _, another = rendezvous_endpoint({**SRUN, "SLURM_STEP_ID": "1"}, ranks_of(SRUN))

@@ -16,7 +16,7 @@ def batches(loader: object, size: int = 2) -> Batches:
 
 @pytest.mark.pattern(
     "`len(loader)`, `loader.dataset`, progress bars (`tqdm`)",
-    works="`session.batches(loader)` answers as the loader does; its length is this rank's",
+    works="work; the length is this rank's",
 )
 def test_the_length_is_that_of_the_rank_s_share_and_the_rest_is_the_loader_s() -> None:
     loader = DataLoader(TensorDataset(torch.zeros(40, 1)), batch_size=4)

@@ -198,7 +198,7 @@ class Shuffled(Sampler[int]):
         return 40
 
 
-@pytest.mark.pattern("`set_epoch`", works="the script's is kept; where it sets none, epochs are counted")
+@pytest.mark.pattern("`set_epoch`", works="the script's is kept; else epochs are counted")
 @pytest.mark.parametrize("by", ["a sampler that knows of ranks", "one that does not"])
 def test_the_epoch_that_a_script_sets_is_kept_and_one_that_it_does_not_set_is_counted(by: str) -> None:
     dataset = TensorDataset(torch.arange(40))

@@ -98,10 +98,10 @@ def on_a_slow_network(slow: Path) -> Runs:
 
 
 @pytest.mark.pattern(
-    "scripts in the manner of nanoGPT, mnist, imagenet, dcgan and others",
-    works="1 to 3 lines change besides the import ([gallery](../../examples/gallery/README.md))",
+    "scripts like nanoGPT, mnist, imagenet, dcgan",
+    works="1 to 3 lines and the import ([gallery](../../examples/gallery/README.md))",
 )
-@pytest.mark.pattern("accelerate", works="a line after `accelerator.prepare`; digits as by its own DDP")
+@pytest.mark.pattern("accelerate", works="a line after `accelerator.prepare`; DDP's digits")
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["torchrun", pytest.param("trimtab run", marks=pytest.mark.full)])
 @pytest.mark.parametrize("script", NUM_LINES)

@@ -25,7 +25,7 @@ def run(folder: Path, *command: object) -> None:
     assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.pattern("Hugging Face's Trainer, Lightning", works="a callback; digits as by their own DDP")
+@pytest.mark.pattern("Hugging Face's Trainer, Lightning", works="a callback; DDP's digits")
 @pytest.mark.parametrize(("framework", "launcher"), [("transformers", "torchrun"), ("lightning", "trimtab run")])
 def test_a_framework_trains_as_by_its_own_ddp(framework: str, launcher: str, tmp_path: Path) -> None:
     script = HERE / f"with_{framework}.py"

@@ -19,8 +19,8 @@ SOURCES = ("gradient", "gradient:momentum=0.9", "update:steps=4")
     [
         (ALTERNATING, "dense/source=update:steps=4", "plan.source: 'update:steps=4': makes rounds of several steps"),
         (HOOK, "dense/source=update:steps=4", "plan.source: 'update:steps=4': makes rounds of local steps"),
-        (HOOK, "dense/schedule=deft", "plan.schedule: 'deft': lets gradients wait"),
-        (MANUAL, "dense/schedule=deft", "plan.schedule: 'deft': lets gradients wait"),
+        (HOOK, "dense/schedule=deft", "plan.schedule: 'deft': delays gradients"),
+        (MANUAL, "dense/schedule=deft", "plan.schedule: 'deft': delays gradients"),
         (
             WITH_MOMENTUM,
             "0.1/all-gather/source=gradient:momentum=0.5",

@@ -51,7 +51,7 @@ def clipping(rank: int, size: int, plan: str) -> tuple[Tensor, list[float]]:
     return weights_of(model), norms
 
 
-@pytest.mark.pattern("clipping and logging norms", works="between `backward()` and the step, as before")
+@pytest.mark.pattern("clipping and logging norms", works="works between `backward()` and the step")
 @pytest.mark.parametrize("plan", PLANS)
 def test_clipping_between_backward_and_step_sees_the_mean_on_every_rank(plan: str, rank_pool: RankPool) -> None:
     (weights, norms), *others = rank_pool.run_in_process_group(3, clipping, plan)
@@ -114,7 +114,7 @@ def weights_of_graph(model: nn.Module) -> Tensor:
     return torch.cat([parameter.reshape(-1) for parameter in model.parameters()])
 
 
-@pytest.mark.pattern("hooks on parameters", works="see the rank's own gradient; what they make of it is sent")
+@pytest.mark.pattern("hooks on parameters", works="see and change the rank's own gradient")
 @pytest.mark.parametrize("kind", ["tensor", "accumulated"])
 def test_hooks_registered_after_attach_change_the_local_gradient_before_it_is_sent(
     kind: str, rank_pool: RankPool

@@ -76,7 +76,7 @@ def evaluating(rank: int, size: int) -> list[float]:
 
 @pytest.mark.pattern(
     "evaluation over ranks",
-    works='each over its share of `session.batches(loader)`, then `session.all_reduce(totals, "sum")`',
+    works='`session.batches(loader)`, then `session.all_reduce(totals, "sum")`',
 )
 def test_ranks_evaluate_a_share_each_and_add_up_what_they_found(rank_pool: RankPool) -> None:
     assert rank_pool.run_in_process_group(2, evaluating) == [[780.0, 40.0]] * 2

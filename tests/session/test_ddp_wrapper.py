@@ -119,7 +119,7 @@ def inside_another(rank: int, size: int) -> str:
 
 @pytest.mark.pattern(
     "a part of the model wrapped in DDP, or any in DataParallel",
-    refused="`exchanges gradients by itself; attach a model whose ... is the module inside`",
+    refused="`exchanges gradients by itself; ...`",
 )
 def test_a_wrapped_part_of_a_model_is_refused(rank_pool: RankPool) -> None:
     for said in rank_pool.run_in_process_group(SIZE, inside_another):
@@ -158,7 +158,7 @@ def save_whole(rank: int, size: int, folder: Path, plan: str) -> list[tuple[bool
 
 @pytest.mark.pattern(
     "`torch.save(model)`, `torch.save(ddp_model)`, `copy.deepcopy(model)`",
-    works="works; no hook of the session goes along, and a file is read without trimtab",
+    works="works; files are read without trimtab",
 )
 @pytest.mark.parametrize("plan", ["dense", "0.5/all-gather/schedule=priority"])
 def test_a_model_is_saved_and_copied_whole_while_it_trains(rank_pool: RankPool, tmp_path: Path, plan: str) -> None:

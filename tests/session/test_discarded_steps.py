@@ -56,7 +56,7 @@ def train(rank: int, size: int, text: str | None, style: str) -> tuple[Tensor, i
 
 @pytest.mark.pattern(
     "a step discarded after `backward()` (`zero_grad()`, `continue`)",
-    works="works, on all ranks at the same batch; under local steps each for itself",
+    works="works on all ranks at the same batch; under local steps on each alone",
 )
 @pytest.mark.pattern(
     "a step discarded by `scaler.update()` without `scaler.step(optimizer)`",
@@ -174,7 +174,7 @@ def stepping_unseen(rank: int, size: int, text: str, how: str) -> str:
 
 @pytest.mark.pattern(
     "a new optimizer during training, not attached",
-    refused="the same: `... call session.close() and attach again`",
+    refused="`... call session.close() and attach again`",
 )
 @pytest.mark.parametrize("text", ["dense", "0.25/all-gather", "0.25/all-gather/source=update:steps=4"])
 @pytest.mark.parametrize("how", ["new optimizer", "by way of data"])

@@ -90,7 +90,7 @@ def used_by_one(rank: int, size: int, plan: str) -> tuple[Tensor, Tensor, Tensor
 
 @pytest.mark.pattern(
     "parameters that a step does not use: that one rank uses, another not",
-    works="the mean counts zeros of those who do not",
+    works="the mean counts zeros",
 )
 @pytest.mark.parametrize("plan", ["0.2/all-gather", "dense"])
 def test_what_one_rank_uses_decays_on_all_and_as_long_as_it_is_used(plan: str, rank_pool: RankPool) -> None:
@@ -129,7 +129,7 @@ def freezing(rank: int, size: int, plan: str) -> dict[str, Any]:
 
 @pytest.mark.pattern(
     "freezing and thawing while training",
-    works="works for what required a gradient at `attach`, on all ranks at the same step",
+    works="works on all ranks at the same step, for what required a gradient at `attach`",
 )
 @pytest.mark.parametrize("plan", PLANS)
 def test_a_frozen_parameter_stands_still_and_keeps_its_residual_until_it_learns_again(

@@ -99,7 +99,7 @@ HABITS: dict[str, Habit] = by_name(
 
 @pytest.mark.pattern(
     "clipping and logging norms: with deferred gradients",
-    works="works: code that reads a deferred gradient waits for it",
+    works="reading a deferred gradient waits for it",
 )
 @pytest.mark.parametrize("text", ["dense", "0.1/all-gather"])
 @pytest.mark.parametrize("schedule", LATE)

@@ -122,7 +122,7 @@ AFTER: dict[str, After] = by_name(
 
 @pytest.mark.pattern(
     "weights read from the model after a step (averages, copies, files), with deferred gradients",
-    works="complete; ask the model for its parameters again each time",
+    works="complete; read `model.parameters()` anew each time",
 )
 @pytest.mark.parametrize("schedule", LATE)
 @pytest.mark.parametrize("do", AFTER)
@@ -274,7 +274,7 @@ def test_scripted_parts_wait_for_all(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.pattern(
     "parameter references from before a step, changed after it, with deferred gradients",
-    refused="`was modified while its update was still pending`; go through `model.parameters()` for each change",
+    refused="`was modified while its update was still pending`",
 )
 def test_a_change_of_weights_kept_from_before_is_refused_where_their_step_would_undo_it() -> None:
     def step(of: Script, x: Tensor, number: int) -> None:

@@ -59,9 +59,7 @@ def three_epochs(rank: int, size: int) -> tuple[list[list[float]], int]:
     return epochs, len(batches)
 
 
-@pytest.mark.pattern(
-    "`batches = session.batches(loader)` once, before the epochs", works="each `for` is a new epoch, shuffled again"
-)
+@pytest.mark.pattern("`batches = session.batches(loader)` once, before the epochs", works="each `for` is a new epoch")
 def test_batches_that_are_made_once_give_every_epoch(rank_pool: RankPool) -> None:
     (first, length), (second, _) = rank_pool.run_in_process_group(2, three_epochs)
     assert length == 8
@@ -147,7 +145,7 @@ def small(rank: int, size: int) -> list[tuple[str, str]]:
 
 @pytest.mark.pattern(
     "data sets that are too small for the ranks",
-    works="as many batches on each rank; a line says what is left out, and that a loop has none",
+    works="as many batches on each rank; a line says what is left out",
 )
 def test_data_that_are_too_few_for_the_ranks_are_told_of_once(rank_pool: RankPool) -> None:
     first, second = rank_pool.run_in_process_group(2, small)

@@ -81,7 +81,7 @@ def many(rank: int, size: int, plan: str, clips: str) -> tuple[Tensor, float, Te
     return weights, float(scaler.get_scale()), residual, loss
 
 
-@pytest.mark.pattern("GradScaler", works="hand it over: `attach(..., scaler=scaler)`")
+@pytest.mark.pattern("GradScaler", works="`attach(..., scaler=scaler)`")
 @pytest.mark.parametrize("plan", ["dense", "0.2/all-gather"])
 @pytest.mark.parametrize("clips", CLIPPING[:3])
 def test_ranks_train_alike_clip_and_back_off_alike(clips: str, plan: str, rank_pool: RankPool) -> None:

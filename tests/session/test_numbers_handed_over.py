@@ -73,7 +73,7 @@ def stepping(rank: int, size: int, directory: str) -> tuple[int, list[str]]:
 
 @pytest.mark.pattern(
     "losses and metrics as NumPy's or torch's numbers",
-    works="become plain numbers; what is none is refused on every rank",
+    works="work",
 )
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_loss_is_a_plain_number_or_refused_on_every_rank(size: int, tmp_path: Path, rank_pool: RankPool) -> None:

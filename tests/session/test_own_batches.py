@@ -53,9 +53,7 @@ def trained(rank: int, size: int, style: str, trials: bool) -> tuple[dict[str, A
     return result
 
 
-@pytest.mark.pattern(
-    "batches drawn by the script (`get_batch`)", works="`session.trials(step)` for trials; else none, and it is said"
-)
+@pytest.mark.pattern("batches drawn by the script (`get_batch`)", works="`session.trials(step)` for trials; else none")
 @pytest.mark.parametrize("style", ["session.step", "optimizer.step"])
 def test_trials_of_a_step_leave_everything_as_it_was_bit_for_bit(style: str, rank_pool: RankPool) -> None:
     without = rank_pool.run_in_process_group(2, trained, style, False)

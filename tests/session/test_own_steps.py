@@ -234,7 +234,7 @@ def stepping_one_of_two(rank: int, size: int, again: str) -> str:
 
 @pytest.mark.pattern(
     "one of several optimizers left out of a step",
-    refused="`did not step after the last backward pass, but other optimizers did`",
+    refused="`did not step after the last backward pass, ...`",
 )
 @pytest.mark.parametrize("again", ["step", "backward"])
 def test_an_optimizer_that_is_left_out_is_named(rank_pool: RankPool, again: str) -> None:
@@ -263,7 +263,7 @@ def stepping_by_hand(rank: int, size: int, cleared: bool) -> str:
 
 @pytest.mark.pattern(
     "weights changed manually, without an optimizer's step",
-    refused="`weights changed after backward(), but no optimizer of this session stepped. ...`",
+    refused="`weights changed after backward(), but no optimizer ...`",
 )
 @pytest.mark.parametrize("cleared", [True, False])
 def test_weights_changed_by_hand_are_refused_with_the_remedy(rank_pool: RankPool, cleared: bool) -> None:
@@ -281,11 +281,11 @@ def attached_in(rank: int, size: int, dtype: torch.dtype) -> str:
 
 @pytest.mark.pattern(
     "parameters of lower precision on several ranks",
-    refused="`keep parameters in float32 and use autocast for lower precision`",
+    refused="`keep parameters in float32 and use autocast ...`",
 )
 @pytest.mark.pattern(
     "float64 or complex parameters on several ranks",
-    refused="`gradients are exchanged in float32; call model.float() before attach`",
+    refused="`gradients are exchanged in float32; ...`",
 )
 @pytest.mark.parametrize(
     ("dtype", "remedy"),

@@ -243,13 +243,13 @@ def trained(rank: int, size: int, name: str, folder: Path) -> tuple[Tensor, dict
 
 @pytest.mark.pattern("`optimizer.step()`, `scaler.step()` kept", works="the session's step")
 @pytest.mark.pattern("gradient accumulation", works="all passes but the last in `session.no_sync()`")
-@pytest.mark.pattern("changing gradients, clipping by value", works="the same")
+@pytest.mark.pattern("changing gradients, clipping by value", works="works")
 @pytest.mark.pattern(
     "a model that stays wrapped in DDP", works="the wrapper exchanges nothing while the session is open"
 )
 @pytest.mark.pattern(
-    "DDP's communication hook: `no_sync`, clipping, frozen layers, `channels_last`, small buckets",
-    works="DDP's own; under dense the digits are its",
+    "DDP's hook: `no_sync`, clipping, frozen layers, `channels_last`, small buckets",
+    works="as in DDP",
 )
 @pytest.mark.pattern("activation checkpointing, not reentrant", works="works")
 @pytest.mark.pattern("`torch.compile` of the model", works="works")
@@ -260,7 +260,7 @@ def trained(rank: int, size: int, name: str, folder: Path) -> tuple[Tensor, dict
 @pytest.mark.pattern("frozen layers", works="works")
 @pytest.mark.pattern("autocast (bfloat16)", works="works")
 @pytest.mark.pattern("fused and foreach optimizers", works="works")
-@pytest.mark.pattern("a scheduler stepped each step", works="works; hand it over where trials run")
+@pytest.mark.pattern("a scheduler stepped each step", works="pass it where trials run")
 @pytest.mark.pattern("an optimizer whose `step` calls its parent's", works="counts once")
 @pytest.mark.parametrize("name", PATTERNS)
 def test_a_pattern_trains_as_under_ddp_and_compressed_ranks_stay_equal(

@@ -89,8 +89,8 @@ def unlike(rank: int, size: int) -> list[str]:
 
 
 @pytest.mark.pattern(
-    "a loader that gives each rank its own data, and does not show it",
-    works="a line says so; `sharded=True` is the remedy",
+    "a loader that shards without showing it",
+    works="a line says so; set `sharded=True`",
 )
 def test_a_loader_that_gives_ranks_unlike_data_is_told_of(rank_pool: RankPool) -> None:
     first, second = rank_pool.run_in_process_group(2, unlike)
@@ -115,7 +115,7 @@ def looping_alone(rank: int, size: int) -> tuple[list[list[float]], str]:
 
 @pytest.mark.pattern(
     "evaluation over `session.batches` on rank 0 alone",
-    works="a line says that it is of a share; ranks' training data stay apart",
+    works="a line says that it sees a share only",
 )
 def test_a_rank_that_loops_alone_is_told_of_and_shuffles_as_the_others_do(rank_pool: RankPool) -> None:
     (first, said), (second, _) = rank_pool.run_in_process_group(2, looping_alone)

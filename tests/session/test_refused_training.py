@@ -43,16 +43,14 @@ def test_a_single_process_of_another_launcher_trains_plainly(
 
 @pytest.mark.pattern(
     "an optimizer that needs a closure (LBFGS)",
-    refused="`evaluates the model by a closure several times a step, ...; use one that steps by the gradient alone`",
+    refused="`evaluates the model by a closure several times a step, ...`",
 )
 def test_an_optimizer_that_steps_by_a_closure_is_refused() -> None:
     with pytest.raises(UserError, match=r"optimizer: 'LBFGS': evaluates the model by a closure"):
         trimtab.attach(*model_and(torch.optim.LBFGS))
 
 
-@pytest.mark.pattern(
-    "`SparseAdam`", refused="`takes sparse gradients only, and what comes out of an exchange is dense`"
-)
+@pytest.mark.pattern("`SparseAdam`", refused="`takes sparse gradients only, ...`")
 def test_sparse_gradients_are_refused_where_the_optimizer_takes_no_other() -> None:
     model = nn.Embedding(10, 2, sparse=True)
     with pytest.raises(UserError, match=r"optimizer: 'SparseAdam'.*sparse=False"):
@@ -73,7 +71,7 @@ def test_a_model_with_nothing_to_train_is_refused() -> None:
 
 @pytest.mark.pattern(
     "a model on the device `meta`",
-    refused="`call model.to_empty(...) and initialize it, or load its weights, before attach`",
+    refused="`call model.to_empty(...) and initialize it, ...`",
 )
 def test_a_model_without_numbers_is_refused() -> None:
     with torch.device("meta"):
@@ -112,7 +110,7 @@ def test_models_that_differ_between_ranks_are_refused_on_all(rank_pool: RankPool
 
 @pytest.mark.pattern(
     "an optimizer of parameters outside of the model",
-    refused="`... one nn.ModuleList of all that it steps, bare parameters in a nn.ParameterList`",
+    refused="`... one nn.ModuleList of all that it steps, ...`",
 )
 def test_an_optimizer_of_parameters_outside_of_the_model_is_refused() -> None:
     model, scale = nn.Linear(2, 1), nn.Parameter(torch.ones(1))
@@ -194,7 +192,7 @@ def recorder() -> Any:
     return Recorder(None)
 
 
-@pytest.mark.pattern("sparse embeddings", works="their gradients cross as dense ones")
+@pytest.mark.pattern("sparse embeddings", works="exchanged as dense gradients")
 def test_sparse_gradients_cross_as_dense_ones(rank_pool: RankPool) -> None:
     for moved in rank_pool.run_in_process_group(2, with_sparse_gradients):
         expected = torch.zeros(10, 2)
@@ -282,7 +280,7 @@ def a_second_session(rank: int, size: int) -> tuple[str, str]:
 
 @pytest.mark.pattern(
     "two models, a session each",
-    refused="`... attach one nn.ModuleList of all models and all their optimizers`",
+    refused="`... attach one nn.ModuleList of all models ...`",
 )
 def test_a_second_session_is_refused_while_the_first_is_open(rank_pool: RankPool) -> None:
     for said, then in rank_pool.run_in_process_group(2, a_second_session):

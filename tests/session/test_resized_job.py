@@ -59,8 +59,8 @@ def segment(rank: int, size: int, folder: Path, num_steps: int | None) -> tuple[
 
 
 @pytest.mark.pattern(
-    "going on with another number of ranks during an epoch",
-    works="the new ranks share out what the old ones have not drawn",
+    "resuming with another number of ranks during an epoch",
+    works="the new ranks share the remaining samples",
 )
 @pytest.mark.parametrize("sizes", [(4, 2, 6), (4, 3, 4), (1, 2, 1), (2, 1, 3)])
 def test_each_sample_of_an_epoch_is_seen_once_by_changing_numbers_of_ranks(

@@ -86,8 +86,8 @@ def whole_run(rank: int, size: int) -> list[Any]:
 
 
 @pytest.mark.pattern(
-    "going on from a checkpoint of the script's",
-    works="`session.state_dict()` beside the model's; `session.epochs(n)` gives what is left",
+    "resuming from the script's checkpoint",
+    works="`session.state_dict()`; `session.epochs(n)` gives what is left",
 )
 @pytest.mark.parametrize(
     ("saves", "stop", "trial"),

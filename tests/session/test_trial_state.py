@@ -60,7 +60,7 @@ def with_also(rank: int, size: int, trials: bool) -> tuple[Tensor, Tensor, int, 
     return result
 
 
-@pytest.mark.pattern("averaged weights (EMA, SWA)", works="works; hand them over in `extra_state` where trials run")
+@pytest.mark.pattern("averaged weights (EMA, SWA)", works="pass them in `extra_state` where trials run")
 def test_whatever_was_handed_over_is_put_back(rank_pool: RankPool) -> None:
     tried = rank_pool.run_in_process_group(2, with_also, True)
     plainly = rank_pool.run_in_process_group(2, with_also, False)

@@ -13,7 +13,7 @@ _FORMATS = "trimtab.wire.value_formats"
 def _of_blocks(bits: int, num_scales: int, error: float, passes: float, *, is_default: bool) -> Wire:
     return Wire(
         f"int{bits}",
-        f"{bits} bits, scaled by each block of {VALUES_PER_BLOCK} values; the rank that rounds keeps what that takes",
+        f"{bits} bits, scaled by each block of {VALUES_PER_BLOCK} values",
         f"{_FORMATS}:Blocks",
         {"bits": bits},
         bytes_per_value=bits / 8 + 2 * num_scales / VALUES_PER_BLOCK,
@@ -28,7 +28,7 @@ wires: Registry[Wire] = Registry(
     Wire("float32", "values as they are", f"{_FORMATS}:Float32", is_default=True),
     Wire(
         "bfloat16",
-        "half the bytes; the rank that rounds keeps what that takes",
+        "half the bytes",
         f"{_FORMATS}:BFloat16",
         bytes_per_value=2,
         error=0.002,

@@ -65,8 +65,8 @@ WAITING_GRADIENTS = PlanConstraint(
     lambda script: script.alternates or script.is_manual or script.is_hook,
     lambda schedule, source: schedule.delays_updates,
     "plan.schedule",
-    "lets gradients wait for a later step, which neither optimizers that take turns nor a script that steps by hand"
-    " can take; name one that sends all of them in each step",
+    "delays gradients, which is not supported with alternating optimizers, manual updates or a DDP hook; choose"
+    " wait-free, after-backward or priority",
 )
 
 #: The first row that applies gives the reason.

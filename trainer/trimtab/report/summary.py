@@ -44,9 +44,9 @@ class Summary:
     """One run. Seconds count from the start of the schedule, when every rank was ready."""
 
     accuracy: float | None
-    """Accuracy of the last evaluation, 0 to 1; null if the script reported none."""
+    """Accuracy of the last evaluation, 0 to 1."""
     seconds_to_target: float | None
-    """Time of the first evaluation that reached the target; null if none did."""
+    """Time of the first evaluation that reached the target."""
     median_step_seconds: float | None
     """Median step time without trials."""
     bytes_sent: int
@@ -58,21 +58,21 @@ class Summary:
     wall_seconds: float
     """Seconds to the last step or evaluation, without startup."""
     valid: bool
-    """False if the emulator could not keep up with the network: then the times are wrong."""
+    """As in `result.json`."""
     emulated: bool
-    """False on loopback."""
+    """As in `result.json`."""
     state: str
-    """The state of `result.json`."""
+    """As in `result.json`."""
     num_steps: int
     """Steps that trained."""
     straggler: str = ""
-    """The rank that kept the others waiting, in a sentence; empty if none did."""
+    """The rank that kept the others waiting, in a sentence."""
     network_problem: str = ""
-    """The longest time without a network measurement, and why; empty if there was none."""
+    """The longest time without a network measurement, and why."""
     data_problem: str = ""
-    """A sentence that all ranks trained on the same data; empty if that is not known."""
+    """Says that all ranks trained on the same data."""
     dropped: str = ""
-    """A sentence on dropped steps, with rank and parameter; empty if there were none."""
+    """Dropped steps, with rank and parameter."""
     all_seconds_to_target: tuple[float | None, ...] = ()
     """`seconds_to_target` of each run of the plan, in order; only with `--repeat`."""
 

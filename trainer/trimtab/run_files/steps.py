@@ -32,19 +32,19 @@ class Step(Record, frozen=True, gc=False):
     """One training step, as rank 0 saw it. Times in seconds; ``time`` counts from the start of the schedule."""
 
     step: Count
-    """Number of the step, from 0. A trial step has the number of the step at which the trial began."""
+    """Number of the step, from 0; in a trial, that of the step at which the trial began."""
     time: Measure
     """Seconds from time zero to the end of the step."""
     step_seconds: Measure
     """Wall time of the step."""
     loss: float | None = None
-    """The loss that the script passed to ``session.step(loss)``; null without one."""
+    """The loss that the script passed to ``session.step(loss)``."""
     compute_seconds: Measure = -1.0
     """Part of `step_seconds` that was not spent waiting for an exchange."""
     compress_seconds: Measure = 0.0
-    """Selecting and packing. It runs beside backward, so it is no part of `step_seconds`."""
+    """Selecting and packing. Runs beside backward; no part of `step_seconds`."""
     collective_seconds: Measure = 0.0
-    """Sending, and waiting for other ranks. It runs beside backward too."""
+    """Sending, and waiting for other ranks. Also beside backward."""
     num_bytes: Count = field(default=0, name="bytes")
     """Bytes that rank 0 sent in this step."""
     num_messages: Count = field(default=0, name="messages")
@@ -52,21 +52,21 @@ class Step(Record, frozen=True, gc=False):
     plan: str = ALONE
     """The plan in force, such as ``0.01/all-gather``."""
     plan_version: Count = 0
-    """Version of the plan; it grows with each change."""
+    """Version of the plan; grows with each change."""
     gain: float | None = None
     """Gain of the previous step over all ranks; 1 under a dense plan, null if the plan has just changed."""
     latency: float | None = None
-    """Measured latency of the slowest link, in seconds one way; null if it is not measured."""
+    """Measured latency of the slowest link, one way."""
     bandwidth: float | None = None
-    """Measured bandwidth of the slowest link, in bytes/s; null if it is not measured."""
+    """Measured bandwidth of the slowest link."""
     network_is_stale: bool | None = field(default=False, name="network_stale")
     """True if the monitor marked one of the two as stale; null without a monitor."""
     trial: bool = False
     """True if the step belongs to a trial and was undone."""
     last_rank: Count | None = None
-    """The rank that reached the exchange of the previous step last."""
+    """The last rank to reach the previous step's exchange."""
     late_seconds: float | None = None
-    """Seconds by which that rank came after the median rank."""
+    """Its delay behind the median rank."""
     forward_seconds: Measure = 0.0
     """Part of `compute_seconds`: from the end of the previous step to the start of backward."""
     backward_seconds: Measure = 0.0
@@ -74,13 +74,13 @@ class Step(Record, frozen=True, gc=False):
     optimizer_seconds: Measure = 0.0
     """Part of `compute_seconds`: the optimizer's step."""
     achieved_ratio: float | None = None
-    """Share of elements that rank 0 sent, of all elements of these exchanges; null if it sent none."""
+    """Share of elements that rank 0 sent, of all elements of these exchanges."""
     residual_norm: float | None = None
     """Norm of the residual that the step's exchanges left on rank 0."""
     finite: bool = True
     """False if a gradient was not finite, and all ranks dropped the step."""
     dropped_by: str = ""
-    """Ranks and parameters whose gradients were not finite; empty if all were finite."""
+    """Ranks and parameters whose gradients were not finite."""
 
     def __post_init__(self) -> None:
         if self.compute_seconds < 0:
