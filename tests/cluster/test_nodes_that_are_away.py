@@ -101,9 +101,10 @@ def test_ranks_that_wait_for_a_pod_that_does_not_end_say_so_and_restart_once_it_
     namespace.play_training("digits")
     namespace.play_failed(first, message="out of luck")
     cause = f"the pod of worker 1 on node {ghost} was deleted and has not ended"
-    wait_until(lambda: cause in namespace.status("digits").get("message", ""), "it says what it waits for")
+    reason = lambda: namespace.condition("digits", "Ready").get("reason")  # noqa: E731
+    wait_until(lambda: reason() == "PodDoesNotEnd", "it says that it waits for a pod")
     message = namespace.status("digits")["message"]
-    assert namespace.condition("digits", "Ready")["reason"] == "PodDoesNotEnd"
+    assert cause in message
     assert "delete the Node, or the pod with --force" in message
     assert namespace.events("digits")["PodDoesNotEnd"] == message
     path = PODS.path(namespace.namespace, second["metadata"]["name"])
