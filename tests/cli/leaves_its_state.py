@@ -69,7 +69,7 @@ class AsWritten:
         }
         self._next_step, self._taken = 0, 0
 
-    def start(self, say: Any) -> None: ...
+    def start(self, say: Any, patience: float) -> None: ...
 
     @property
     def has_message(self) -> bool:
