@@ -20,9 +20,6 @@ from trimtab.sparsifiers.topk import kth_largest
 from trimtab.wire import index_code
 from trimtab.wire.value_formats import format_of
 
-#: Offsets of one segment.
-_ONE_SEGMENT = 2
-
 
 @dataclass(frozen=True)
 class Pairs:
@@ -119,17 +116,16 @@ def strongest(pairs: Pairs, k: int, segments: Sequence[int] = ()) -> tuple[Pairs
     Args:
         pairs: What to split.
         k: Pairs to keep; more are kept if more segments than that have pairs.
-        segments: Offsets of segments, of each of which the largest pair is kept; fewer than two segments ask for none.
+        segments: See `exempt`, whose pairs are kept in any case.
     """
     if k >= len(pairs):
         return pairs, pairs.only(slice(0, 0))
     magnitudes = pairs.values.abs().nan_to_num(nan=math.inf)
     keeps = torch.zeros(len(pairs), dtype=torch.bool, device=pairs.indices.device)
-    if len(segments) > _ONE_SEGMENT:
-        exempt = largest_of_each(pairs, segments)
-        keeps[exempt] = True
-        magnitudes[exempt] = -1.0
-        k -= exempt.numel()
+    places = exempt(pairs, segments)
+    keeps[places] = True
+    magnitudes[places] = -1.0
+    k -= places.numel()
     if k > 0:
         boundary = kth_largest(magnitudes, k)
         larger = magnitudes > boundary
@@ -139,11 +135,18 @@ def strongest(pairs: Pairs, k: int, segments: Sequence[int] = ()) -> tuple[Pairs
     return pairs.only(keeps), pairs.only(~keeps)
 
 
-def largest_of_each(pairs: Pairs, segments: Sequence[int]) -> Tensor:
-    """Return the place of the largest pair of each segment that has pairs: int64 [s], ascending.
+def exempt(pairs: Pairs, segments: Sequence[int]) -> Tensor:
+    """Return the places of the pairs that no cut to the largest may drop: int64 [s], ascending.
 
-    Among equals the first counts. NaN counts as the largest.
+    They are the largest of each segment that has pairs. One segment exempts none. Among equals the first counts. NaN
+    counts as the largest.
+
+    Args:
+        pairs: What is to be cut.
+        segments: Offsets of the segments, from 0 on.
     """
+    if len(segments[1:-1]) == 0:
+        return pairs.indices.new_empty(0, dtype=torch.int64)
     magnitudes = pairs.values.abs().nan_to_num(nan=math.inf)
     inner = torch.tensor(segments[1:-1], dtype=torch.int32, device=pairs.indices.device)
     segment = torch.searchsorted(inner, pairs.indices, right=True)

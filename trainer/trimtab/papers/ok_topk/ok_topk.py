@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 ESTIMATE_EVERY, REGIONS_EVERY = 32, 64
 #: At most this many times k of the sums that reach the threshold are sent on.
 MOST_SENT = 1.25
-#: Offsets of one segment.
-_ONE_SEGMENT = 2
 #: If a rank would send more than this many times the mean, sums are first passed to ranks that would send fewer.
 BALANCE_ABOVE = 2.0
 
@@ -98,30 +96,28 @@ class OkTopk(Collective):
         magnitudes = sums.values.abs()
         estimates, moves = state.age % ESTIMATE_EVERY == 0, state.age % REGIONS_EVERY == 0
         reaching = magnitudes >= state.threshold
-        exempt = _exempt(sums, exchange.segments)
+        exempt = sparse_pairs.exempt(sums, exchange.segments)
         reaching[exempt] = True
         report = histogram(magnitudes, state.k).coded() if estimates else (reaching.sum(dtype=torch.int32).view(1),)
         proposal = _even_bounds(own, transport.size) if moves else own.indices[:0]
-        num_exempt = proposal.new_full((int(len(exchange.segments) > _ONE_SEGMENT),), exempt.numel())
-        message = torch.cat([part.view(torch.uint8) for part in (vote, proposal, num_exempt, *report)])
+        num_exempt = proposal.new_full((1,), exempt.numel())
+        message = torch.cat([part.view(torch.uint8) for part in (vote, num_exempt, proposal, *report)])
         timer.compressed()
         messages, length = all_gather(transport, message)
         num_messages += length
         timer.communicated()
 
-        head = 4 * vote.numel()
-        vote = torch.stack([message[:head].view(torch.float32) for message in messages]).sum(0)
-        exempt_at = head + 4 * proposal.numel()
-        reports_at = exempt_at + 4 * num_exempt.numel()
-        reports = [message[reports_at:] for message in messages]
+        lengths = [4 * part.numel() for part in (vote, num_exempt, proposal)]
+        heads = [message.split([*lengths, message.numel() - sum(lengths)]) for message in messages]
+        votes, least, proposals, reports = zip(*heads, strict=True)
+        vote = torch.stack([each.view(torch.float32) for each in votes]).sum(0)
         if estimates:
             shares = shares_by_histogram([Pairs.decoded(coded) for coded in reports], state.k)
         else:
             counts = [int(count.view(torch.int32).item()) for count in reports]
             shares = shares_by_threshold(counts, state.threshold, state.k, max(1, round(MOST_SENT * state.k)))
             sums = sums.only(reaching)
-        shares = shares.at_least([int(message[exempt_at:reports_at].view(torch.int32).sum()) for message in messages])
-        proposals = [message[head:exempt_at].view(torch.int32) for message in messages]
+        shares = shares.at_least([int(count.view(torch.int32).item()) for count in least])
         bounds = (0, *_mean_bounds(proposals), key[1]) if moves else state.bounds
         self._proposed[key] = replace(state, bounds=bounds, threshold=shares.threshold, age=state.age + 1)
         winners, _ = sparse_pairs.strongest(sums, shares.of_rank[transport.rank], exchange.segments)
@@ -200,21 +196,15 @@ class OkTopk(Collective):
         return state if state.k == k else RangeState(state.bounds, k)
 
 
-def _exempt(sums: Pairs, segments: Sequence[int]) -> Tensor:
-    """Return the places of the sums that are sent whatever their size: none if k is chosen per bucket."""
-    if len(segments) <= _ONE_SEGMENT:
-        return sums.indices.new_empty(0, dtype=torch.int64)
-    return sparse_pairs.largest_of_each(sums, segments)
-
-
 def _even_bounds(own: Pairs, num_ranks: int) -> Tensor:
     """Return the bounds that cut this rank's selection into as many parts of equal count: int32 [N - 1]."""
     places = [part * len(own) // num_ranks for part in range(1, num_ranks)]
     return own.indices[places]
 
 
-def _mean_bounds(proposals: list[Tensor]) -> list[int]:
-    return (torch.stack(proposals).sum(0, dtype=torch.int64) // len(proposals)).tolist()
+def _mean_bounds(proposals: Sequence[Tensor]) -> list[int]:
+    bounds = torch.stack([each.view(torch.int32) for each in proposals])
+    return (bounds.sum(0, dtype=torch.int64) // len(proposals)).tolist()
 
 
 def _balanced(transport: Transport, winners: Pairs, shares: Shares, wire: str) -> tuple[Pairs, Pairs, int]:

@@ -72,16 +72,13 @@ class Blocks:
         """
         block %= self.count
         first, length = self.start(block), self.length(block)
-        if len(self.ks) == 1:
-            k = min(self.n, self.ks[0])
-            share = (block + 1) * k // self.count - block * k // self.count
-            return (0, length), (min(length, max(1, share)),)
         offsets, ks = [0], []
         for start, end, k in zip(self.segments[:-1], self.segments[1:], self.ks, strict=True):
             low, high = max(start, first), min(end, first + length)
             if low < high:
                 offsets.append(high - first)
-                ks.append(max(1, round(k * (high - low) / (end - start))))
+                share = (high - start) * k // (end - start) - (low - start) * k // (end - start)
+                ks.append(min(high - low, max(1, share)))
         return tuple(offsets), tuple(ks)
 
 
@@ -113,10 +110,10 @@ class BlockSelector:
         scale = k / sum(ks)
         taken = []
         for low, high, part_k in zip(offsets[:-1], offsets[1:], ks, strict=True):
-            start, num = first + low, k if len(ks) == 1 else max(1, round(part_k * scale))
+            start, num = first + low, max(1, round(part_k * scale))
             found = self._selector.take(self._acc[start : first + high], num, (self._start + start, high - low))
             taken.append(self._noted(found, start))
-        return taken[0] if len(taken) == 1 else joined(taken)
+        return joined(taken)
 
     def form(self, exchange: Exchange, first: int, count: int) -> tuple[float, Bag | None]:
         """Write acc, and take the bag of ``count`` blocks from ``first`` on in the same pass.
