@@ -243,7 +243,7 @@ WRONG_COMMUNICATION = [
     (
         (*COMMUNICATION, "collectives"),
         ["spardl:teams=auto", "spardl:residual=auto"],
-        "spec.communication.collectives[1]: 'spardl:residual=auto': residual=auto: only teams may be auto",
+        "spec.communication.collectives[1]: 'spardl:residual=auto': residual=auto: choose from global, local, partial",
     ),
     (
         (*COMMUNICATION, "collectives"),

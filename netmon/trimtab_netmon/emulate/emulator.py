@@ -29,7 +29,8 @@ from trimtab_netmon.emulate.schedule import Network, Phase
 
 DEVICE = "tt0"
 MAX_HOSTS = 32
-#: Bytes. Few large packets cost the relay little, and TCP's windows grow in large steps: benchmarks/results.
+#: Bytes. Few large packets cost the relay little, and TCP's windows grow in large steps (table `emulator` of
+#: benchmarks/results).
 MTU = 65000
 #: Packets between kernel and relay; the kernel drops what finds no room, so whole windows have to fit.
 DEVICE_QUEUE = 4000

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 from trimtab_api.catalogue.collectives import collectives
-from trimtab_api.catalogue.options import Option, format_spec, parse_options, split_spec
+from trimtab_api.catalogue.options import Option
 from trimtab_api.errors import UserError
 
 #: The value that stands for each legal one.
@@ -19,8 +18,8 @@ def normalize_choice(text: str) -> str:
     Raises:
         UserError: If the spec is wrong, or an option takes no ``auto``.
     """
-    name, values, known = _parsed(text)
-    return format_spec(name, values, known)
+    base, automatic = _split(text)
+    return collectives.with_options(base, **{option.name: AUTO for option in automatic})
 
 
 def expand(text: str, num_ranks: int) -> tuple[str, ...]:
@@ -29,31 +28,22 @@ def expand(text: str, num_ranks: int) -> tuple[str, ...]:
     Raises:
         UserError: If the spec is wrong, or an option takes no ``auto``.
     """
-    name, values, known = _parsed(text)
-    choices: list[tuple[Any, ...]] = [
-        option.auto(num_ranks) if option.auto and values[option.name] == AUTO else (values[option.name],)
-        for option in known
-    ]
-    names = [option.name for option in known]
-    return tuple(format_spec(name, dict(zip(names, chosen, strict=True)), known) for chosen in product(*choices))
+    base, automatic = _split(text)
+    names = [option.name for option in automatic]
+    values = [option.auto(num_ranks) for option in automatic if option.auto is not None]
+    return tuple(collectives.with_options(base, **dict(zip(names, chosen, strict=True))) for chosen in product(*values))
 
 
-def _parsed(text: str) -> tuple[str, dict[str, Any], tuple[Option, ...]]:
-    row = collectives[text]
-    known = collectives.options_of(row)
-    try:
-        name, options = split_spec(text)
-        automatic = [key for key, value in options.items() if value == AUTO]
-        takes = [option.name for option in known if option.auto is not None]
-        for key in automatic:
-            if key not in takes:
-                others = f"only {', '.join(takes)} may be" if takes else f"no option of {name} may be"
-                raise ValueError(f"{key}={AUTO}: {others} {AUTO}")
-        given = {key: value for key, value in options.items() if key not in automatic}
-        values = parse_options(given, known)
-        for option in known:
-            if (value := values[option.name]) in option.static_only:
-                raise ValueError(f"{option.name}={value}: loses gradient; only a Static plan may name it")
-    except ValueError as error:
-        raise UserError(str(error), field=collectives.name, value=text) from None
-    return name, {**values, **dict.fromkeys(automatic, AUTO)}, known
+def _split(text: str) -> tuple[str, list[Option]]:
+    """Return the spec with defaults in place of ``auto``, and the options that are ``auto``."""
+    known = collectives.options_of(collectives[text])
+    automatic = [option for option in known if option.auto and f"{option.name}={AUTO}" in text.split(":")]
+    base = text
+    for option in automatic:
+        base = base.replace(f":{option.name}={AUTO}", f":{option.name}={option.default}")
+    values = collectives.options(base)
+    for option in known:
+        if (value := values[option.name]) in option.static_only:
+            remedy = f"{option.name}={value}: loses gradient; only a Static plan may name it"
+            raise UserError(remedy, field=collectives.name, value=text)
+    return base, automatic

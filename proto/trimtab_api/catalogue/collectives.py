@@ -196,7 +196,7 @@ _SPARDL = Collective(
     wires=_SUMMED_IN,
     overhead_cost=lambda M, c, N, **options: _half_of(_spardl_cost(M, c, N, **options)),
     extra_passes=1 / 3,  # the accumulated gradient is read again: 4 bytes an element of a pass's 12
-    prior_half_gain_ratio=0.13,  # 2.6 times all-gather's (benchmarks/results)
+    prior_half_gain_ratio=0.13,  # 2.6 times all-gather's (table `schemes` of benchmarks/results)
     table_variants=("teams=2", "teams=3"),
 )
 

@@ -26,7 +26,8 @@ BYTES_PER_ELEMENT = 4
 #: for which a small buffer has a larger sketch.
 ARC_SKETCH_SHARE, ARC_FEWEST_BLOCKS = 1, 8
 #: Between ranks of one host, over loopback: seconds a message, and bytes a second of each rank while all of them send
-#: and add (benchmarks/results). Nobody monitors these links; what a job's really take is learned.
+#: and add (table `collectives` of benchmarks/results). Nobody monitors these links; what a job's really take is
+#: learned.
 LOCAL_LATENCY, LOCAL_BANDWIDTH = 1.5e-4, 1e9
 
 

@@ -27,13 +27,12 @@ def per_host(collective: str) -> int:
 
 def between_hosts(collective: str) -> str:
     """Return the collective between hosts: ``collective`` without `PER_HOST`."""
-    parts = collectives.normalize(collective).split(":")
-    return ":".join(part for part in parts if not part.startswith(f"{PER_HOST.name}="))
+    return collectives.with_options(collective, **{PER_HOST.name: 1})
 
 
 def within_hosts(collective: str, num_ranks: int) -> str:
     """Return ``collective`` among so many ranks of each host; itself if a host has one."""
-    return collectives.normalize(f"{between_hosts(collective)}:{PER_HOST.name}={num_ranks}")
+    return collectives.with_options(collective, **{PER_HOST.name: num_ranks})
 
 
 def collective_cost(collective: str, M: float, c: float, N: int, wire: str = wires.default, on_each: int = 1) -> Cost:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT
-from trimtab_api.catalogue.options import MOST_ELEMENTS, Option, format_spec, one_of, whole_number
+from trimtab_api.catalogue.options import MOST_ELEMENTS, Option, one_of, whole_number
 from trimtab_api.catalogue.registry import Registry
 from trimtab_api.catalogue.rows import Row
 from trimtab_api.errors import UserError
@@ -114,8 +114,7 @@ planners: Registry[Row] = Registry(
 
 def behind(planner: str) -> str:
     """Return the planner's spec with k chosen per bucket."""
-    values = {**planners.options(planner), "selection": "behind"}
-    return format_spec(planners[planner].name, values, planners.options_of(planners[planner]))
+    return planners.with_options(planner, selection="behind")
 
 
 def asks_for_ahead(planner: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trimtab_api.catalogue.collectives import collectives
-from trimtab_api.catalogue.fusion import asks_for_ahead, behind, planners
+from trimtab_api.catalogue.fusion import asks_for_ahead, planners
 from trimtab_api.catalogue.schedules import schedules
 from trimtab_api.catalogue.sources import sources
 from trimtab_api.catalogue.sparsifiers import sparsifiers
@@ -67,10 +67,8 @@ def parse_plan_text(text: str) -> ParsedPlan:
         if name in axes:
             raise UserError(f"the axis {name} is named twice; leave out one", field="plan", value=text)
         axes[name] = AXES[name].normalize(spec)
-        if name == planners.name and not collectives[collective].selects_by_tensor:
-            if asks_for_ahead(spec):
-                raise UserError(selects_not_by_tensor(collective), field=name, value=spec)
-            axes[name] = behind(spec)
+        if name == planners.name and asks_for_ahead(spec) and not collectives[collective].selects_by_tensor:
+            raise UserError(selects_not_by_tensor(collective), field=name, value=spec)
     check_ratio(ratio, collective)
     if sparsifiers.name in axes and collectives[collective].has_builtin_sparsifier:
         raise UserError(reads_no_sparsifier(collective), field=sparsifiers.name, value=axes[sparsifiers.name])

@@ -87,6 +87,15 @@ class Registry(Generic[R]):
         """
         return self._find(text)[2]
 
+    def with_options(self, text: str, **changed: Any) -> str:
+        """Return the normal form of a spec with other values of some options.
+
+        Raises:
+            UserError: If the spec is wrong.
+        """
+        row, values = self[text], self.options(text)
+        return format_spec(row.name, {**values, **changed}, self.options_of(row))
+
     def create(self, text: str, *arguments: Any) -> Any:
         """Create the implementation of a spec, called with ``arguments`` and its options.
 

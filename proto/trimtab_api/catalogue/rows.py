@@ -84,7 +84,7 @@ class Collective(Row):
         """Return the cost of compressing, in passes over the gradient in order: selecting, and placing what arrives.
 
         What arrives lies scattered: until every cache line is touched, each value fetches one of its own
-        (benchmarks/results). Of a dense gradient nothing is selected.
+        (table `compression` of benchmarks/results). Of a dense gradient nothing is selected.
 
         Args:
             ratio: Compression ratio.

@@ -6,7 +6,8 @@ from trimtab_api.catalogue.options import Option, one_of, positive, whole_number
 from trimtab_api.catalogue.registry import Registry
 from trimtab_api.catalogue.rows import Sparsifier
 
-# What selecting takes beside a tracked threshold, and the gain of a random draw: benchmarks/results.
+# What selecting takes beside a tracked threshold, and the gain of a random draw: table
+# `sparsifiers` of benchmarks/results.
 sparsifiers: Registry[Sparsifier] = Registry(
     "sparsifier",
     Sparsifier(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from trimtab_api.catalogue import (
     DEFAULT_COLLECTIVES,
@@ -31,19 +31,16 @@ def _sparse_choice(text: str) -> str:
     """Return the normal form of a sparse collective's spec, of which options may be ``auto``."""
     known = [row.name for row in collectives.rows() if not row.is_dense]
     if text.partition(":")[0] not in known:
-        raise ValueError(f"not known; choose from {', '.join(known)}")
-    try:
-        return normalize_choice(text)
-    except UserError as error:
-        raise ValueError(error.remedy) from None
+        raise UserError(f"not known; choose from {', '.join(known)}")
+    return normalize_choice(text)
 
 
 Ratio = Annotated[float, Field(gt=0, lt=1)]
-SparseCollective = Annotated[str, Field(max_length=512), AfterValidator(_sparse_choice)]
+SparseCollective = Annotated[str, Field(max_length=512), spec_of(_sparse_choice)]
 Sparsifier = Annotated[str, one_of(sparsifiers.names), enum(SPARSIFIERS)]
 ValueFormat = Annotated[str, one_of(wires.names), enum(VALUE_FORMATS)]
-Planner = Annotated[str, Field(max_length=512), spec_of(planners)]
-Schedule = Annotated[str, Field(max_length=512), spec_of(schedules)]
+Planner = Annotated[str, Field(max_length=512), spec_of(planners.normalize)]
+Schedule = Annotated[str, Field(max_length=512), spec_of(schedules.normalize)]
 
 
 #: The papers' candidates.

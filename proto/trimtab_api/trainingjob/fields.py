@@ -10,7 +10,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from pydantic.alias_generators import to_camel, to_snake
 from pydantic_core import PydanticCustomError
 
-from trimtab_api.catalogue import Registry
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.rule import Rule
 from trimtab_api.trainingjob.rules import RULES
@@ -46,12 +45,12 @@ def one_of(known: Callable[[], Iterable[str]]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def spec_of(axis: Registry[Any]) -> AfterValidator:
-    """Return a validator of a scheme of the axis with its options, which gives its normal form."""
+def spec_of(normalize: Callable[[str], str]) -> AfterValidator:
+    """Return a validator of a scheme with its options, which gives the normal form that ``normalize`` returns."""
 
     def check(text: str) -> str:
         try:
-            return axis.normalize(text)
+            return normalize(text)
         except UserError as error:
             raise ValueError(error.remedy) from None
 

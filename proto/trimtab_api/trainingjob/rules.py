@@ -8,13 +8,13 @@ the two against each other. A message gives the remedy; whoever says it puts the
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from trimtab_api.catalogue import (
     AXES,
     DENSE_COLLECTIVES,
     SPARSE_COLLECTIVES,
-    Registry,
     collectives,
     parse_plan_text,
     planners,
@@ -55,9 +55,9 @@ _INTERFACE = "^[A-Za-z0-9][-_.A-Za-z0-9]*$"
 NAME_PATTERN, LONGEST_NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$", 52
 
 
-def _is_spec_for(axis: Registry[Any]) -> str:
-    """Return the CEL for a scheme of the axis with any options, which are read by whoever plans with them."""
-    return f"self.matches('^({'|'.join(axis.built_in)}){_OPTIONS}$')"
+def _is_spec_for(names: Sequence[str]) -> str:
+    """Return the CEL for one of the schemes with any options, which are read by whoever plans with them."""
+    return f"self.matches('^({'|'.join(names)}){_OPTIONS}$')"
 
 
 #: CEL: seconds of a duration, which obeys DURATION_PATTERN.
@@ -214,17 +214,17 @@ RULES = (
     ),
     Rule(
         "spec.communication.collectives[]",
-        f"self.matches('^({'|'.join(SPARSE_COLLECTIVES)}){_OPTIONS}$')",
+        _is_spec_for(SPARSE_COLLECTIVES),
         f"not known; choose from {', '.join(SPARSE_COLLECTIVES)}, with options as in spardl:teams=auto",
     ),
     Rule(
         "spec.communication.fusion.alternatives[]",
-        _is_spec_for(planners),
+        _is_spec_for(planners.built_in),
         f"not known; choose from {', '.join(planners.built_in)}, with options as in equal:buffers=5",
     ),
     Rule(
         "spec.communication.schedules[]",
-        _is_spec_for(schedules),
+        _is_spec_for(schedules.built_in),
         f"not known; choose from {', '.join(schedules.built_in)}",
     ),
     Rule(

@@ -24,7 +24,7 @@ A schedule that merges several iterations into one update is charged for as many
 their gradients does the work of one. That its batch is larger counts for nothing here. Merged by their sum, each does
 its work. What the delay costs hangs on the learning rate: nothing is charged until the job's own loss falls short of
 what its gradients promise, or has risen when updates came late. Then a sum does no more than an average, and both pay
-for the delay (benchmarks/results).
+for the delay (table `schedules` of benchmarks/results).
 """
 
 from __future__ import annotations

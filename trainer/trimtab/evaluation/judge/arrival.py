@@ -1,9 +1,9 @@
 """Times at which real runs were at the target, and when they would have been, had all steps computed equally long.
 
 How long a step computes depends on what else the machine does, and not on the plan: from run to run of one workload it
-differs by an eighth and more, between kinds of plans by a few hundredths (``benchmarks/results``). So of two
-runs, or the best of some, the times say as much of the machine as of the plans. All that a step does besides computing
-stays as it was measured, at whatever time the network then changed.
+differs by an eighth and more, between kinds of plans by a few hundredths (table `judge` of benchmarks/results). So of
+two runs, or the best of some, the times say as much of the machine as of the plans. All that a step does besides
+computing stays as it was measured, at whatever time the network then changed.
 """
 
 from __future__ import annotations

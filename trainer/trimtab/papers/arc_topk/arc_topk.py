@@ -6,7 +6,7 @@ Only values at these blocks are all-reduced.
 
 The paper all-reduces the sketch, of four directions. Here ranks all-gather it and add it up: over a ring it would take
 2 (N-1) messages more, as many as its values. One direction with blocks a quarter as long got as much through, at the
-same size of sketch (benchmarks/results). Cost: [log2 N + 2 (N-1)] alpha + (N-1) (1 + 2/N) M c beta.
+same size of sketch (table `schemes` of benchmarks/results). Cost: [log2 N + 2 (N-1)] alpha + (N-1) (1 + 2/N) M c beta.
 """
 
 from __future__ import annotations

@@ -76,9 +76,9 @@ class PartSelected(Prepared):
 class ExDyna(Collective):
     """The update is the mean of acc at the elements that any rank selected; all ranks clear their residual there.
 
-    About k elements in all, and at most 2k of a sudden: see benchmarks/results. It selects in partitions of
-    the whole buffer, whatever its segments are. A buffer whose range a new fusion plan keeps, keeps threshold and
-    partitions; any other begins anew.
+    About k elements in all, and at most 2k of a sudden: see table `exdyna` of benchmarks/results. It selects in
+    partitions of the whole buffer, whatever its segments are. A buffer whose range a new fusion plan keeps, keeps
+    threshold and partitions; any other begins anew.
     """
 
     def __init__(self, group: Group, *, threshold: str, partition: str) -> None:
