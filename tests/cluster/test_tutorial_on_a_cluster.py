@@ -15,7 +15,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "docs"))
 
-from tutorial_page import ROOT, TUTORIALS, commands
+from doc_pages import ROOT
+from tutorial_page import commands
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
 NAME = "first-job-on-kubernetes"
@@ -43,7 +44,7 @@ def test_the_other_kubectl_commands_of_the_page_work_once_it_is_applied(namespac
 
 
 def test_the_page_shows_columns_of_the_definition(namespace):
-    text = (TUTORIALS / f"{NAME}.md").read_text()
+    text = (ROOT / f"docs/tutorials/{NAME}.md").read_text()
     (columns,) = re.findall(r"^NAME +STATE.*$", text, re.MULTILINE)
     got = namespace.control_plane.kubectl("get", "crd", "trainingjobs.trimtab.dev", "-o", "json")
     (version,) = [each for each in json.loads(got.stdout)["spec"]["versions"] if each["storage"]]

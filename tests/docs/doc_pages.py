@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import re
 import subprocess
+import textwrap
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^(?P<part><!-- part of a script -->\n)?"
+    r" *```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?[^\n]*\n(?P<text>.*?)^ *```$",
+    re.MULTILINE | re.DOTALL,
+)
 #: Each shell line of a console block, behind its prompt.
 _PROMPT = re.compile(r"^[$#] (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block: its page and line, its language and its text."""
+    """One fenced block; one in a list loses its indentation."""
 
     page: str
     line: int
     language: str
+    title: str
+    """Name of the file, or of the terminal; empty if the block has none."""
     text: str
+    is_part: bool
+    """True if the page says that it is no whole script."""
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -49,15 +58,25 @@ def pages() -> dict[str, str]:
 
 
 @cache
+def page_blocks(name: str) -> list[Block]:
+    """Return the blocks of one page, such as ``docs/index.md``."""
+    text = pages()[name]
+    return [
+        Block(
+            name,
+            text.count("\n", 0, match.start("text")) + 1,
+            match["language"],
+            match["title"] or "",
+            textwrap.dedent(match["text"]),
+            bool(match["part"]),
+        )
+        for match in _FENCE.finditer(text)
+    ]
+
+
 def blocks(*languages: str) -> list[Block]:
     """Return the blocks of these languages in all pages."""
-    found = []
-    for name, text in pages().items():
-        for match in _FENCE.finditer(text):
-            if match["language"] in languages:
-                body = re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
-                found.append(Block(name, text.count("\n", 0, match.start()) + 2, match["language"], body))
-    return found
+    return [block for name in pages() for block in page_blocks(name) if block.language in languages]
 
 
 def commands() -> list[tuple[str, str]]:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from doc_pages import ROOT, page_blocks
 from trimtab_api.catalogue.registry import ENTRY_POINTS
 from trimtab_api.trainingjob import TrainingJob
-from tutorial_page import ROOT, page_blocks, write_file
+from tutorial_page import write_file
 
 HOW_TO = ROOT / "docs/how-to"
 
@@ -39,7 +40,7 @@ def trimtab(folder: Path, *arguments: str, path: str = "") -> subprocess.Complet
 @pytest.mark.slow
 def test_the_skeletons_of_schemes_train_as_they_stand(tmp_path):
     points = ""
-    for block in page_blocks(HOW_TO / "add-a-scheme.md"):
+    for block in page_blocks("docs/how-to/add-a-scheme.md"):
         if block.language == "python":
             write_file(tmp_path, block)
             points += f"{Path(block.title).stem} = {Path(block.title).stem}:register\n"
@@ -66,16 +67,8 @@ def test_each_place_of_checkpoints_is_one_that_a_job_may_name(line):
 
 
 def test_the_network_file_is_accepted(tmp_path):
-    (block,) = [each for each in page_blocks(HOW_TO / "emulate-a-network.md") if each.title == "network.yaml"]
+    (block,) = [each for each in page_blocks("docs/how-to/emulate-a-network.md") if each.title == "network.yaml"]
     write_file(tmp_path, block)
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job({"workers": 3}, ["true"])))
     done = trimtab(tmp_path, "run", "job.yaml", "--network", "network.yaml", "--loopback", "--out", "out")
     assert "network.yaml" not in done.stdout + done.stderr, "nothing is wrong with it"
-
-
-def test_links_within_the_documentation_lead_to_sections_that_are_there():
-    for page in [*HOW_TO.rglob("*.md"), *(ROOT / "docs/tutorials").glob("*.md")]:
-        for name, section in re.findall(r"\]\(([\w./-]+\.md)#([\w-]+)\)", page.read_text()):
-            headings = re.findall(r"^#+ (.*)$", (page.parent / name).read_text(), re.MULTILINE)
-            anchors = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
-            assert section in anchors, f"{page.name}: {name}#{section}"

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doc_pages import ROOT, page_blocks
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 HOW_TO = ROOT / "docs" / "how-to"
 PAGES = (
     "checkpoint-and-resume",
@@ -27,9 +27,6 @@ PAGES = (
     "use-with-accelerate-trainer-lightning",
     "use-your-own-batches-and-trials",
 )
-#: A snippet after this comment is no whole script.
-PART = "<!-- part of a script -->\n"
-SNIPPET = re.compile(r"(<!-- part of a script -->\n)?```(python|yaml)\n(.*?)```", re.DOTALL)
 RUNNER = Path(__file__).parent / "how_to_runner.py"
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -46,8 +43,9 @@ class Script:
 
 
 def snippets(page: str, language: str) -> list[str]:
-    text = (HOW_TO / f"{page}.md").read_text()
-    return [code for part, kind, code in SNIPPET.findall(text) if kind == language and not part]
+    """Return the whole scripts, or files, of a page."""
+    found = page_blocks(f"docs/how-to/{page}.md")
+    return [block.text for block in found if block.language == language and not block.is_part]
 
 
 SCRIPTS = [Script(f"{page}-{n}", code) for page in PAGES for n, code in enumerate(snippets(page, "python"))]

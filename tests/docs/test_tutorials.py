@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tutorial_page import ROOT, Block, blocks, commands, write_file
+from doc_pages import ROOT, Block
+from tutorial_page import blocks, commands, write_file
 
 RUNS = [pytest.mark.slow, pytest.mark.timeout(400)]
 

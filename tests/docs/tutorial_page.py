@@ -1,37 +1,15 @@
-"""Reads a tutorial: its files, the lines it changes and the commands that a reader runs, in the page's order."""
+"""What a reader does with a page: takes its files and changed lines, and runs its commands, in the page's order."""
 
 from __future__ import annotations
 
-import re
-import textwrap
-from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-TUTORIALS = ROOT / "docs/tutorials"
-_FENCE = re.compile(
-    r"^ *```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL
-)
-
-
-@dataclass(frozen=True)
-class Block:
-    """One fenced block: its language, its title (empty if none) and its text."""
-
-    language: str
-    title: str
-    text: str
-
-
-def page_blocks(page: Path) -> list[Block]:
-    """Return the fenced blocks of a page; those in a list lose their indentation."""
-    found = _FENCE.finditer(page.read_text("utf-8"))
-    return [Block(match["language"], match["title"] or "", textwrap.dedent(match["text"])) for match in found]
+from doc_pages import Block, page_blocks
 
 
 def blocks(name: str) -> list[Block]:
     """Return the fenced blocks of the tutorial `docs/tutorials/NAME.md`."""
-    return page_blocks(TUTORIALS / f"{name}.md")
+    return page_blocks(f"docs/tutorials/{name}.md")
 
 
 def commands(name: str, title: str = "") -> list[str]:
