@@ -34,3 +34,11 @@ def test_a_lines_legend_is_filled_in_from_its_labels():
     result = [{"metric": {"phase": "forward"}, "values": [[1.0, "2.5"]]}]
     series = dashboard_pictures.read_series([{"legend": "time of {{phase}}", "result": result}])
     assert series == [("time of forward", {"phase": "forward"}, [(1.0, 2.5)])]
+
+
+def test_each_picture_is_shown_by_a_page():
+    root = Path(__file__).parents[1]
+    pages = [root / "README.md", *(root / "docs").rglob("*.md")]
+    shown = "".join(page.read_text("utf-8") for page in pages)
+    hidden = [file.name for file in PICTURES.iterdir() if file.name.replace("-dark", "-light") not in shown]
+    assert hidden == []

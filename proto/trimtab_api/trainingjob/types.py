@@ -177,7 +177,8 @@ class Spec(ApiModel):
         3,
         ge=0,
         le=10_000,
-        description="Restarts before a failure is final; none on one machine if this and restartPolicy are left out.",
+        description="Restarts before a failure is final; none on one machine if this, restartPolicy and checkpoint are"
+        " left out.",
     )
     max_disruptions: int = Field(
         1000,
