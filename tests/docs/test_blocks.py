@@ -16,7 +16,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.load import parse_training_job
 
 sys.path.insert(0, str(ROOT / "scripts"))
-from reference_pages import command_parsers, flags_of
+from command_page import command_parsers, flags_of
 
 #: Ends one command of a line.
 _ENDS = {"|", "||", "&&", ";", "&", ">", "2>", "<", ">>", "2>&1"}
