@@ -370,26 +370,30 @@ def print_targets(task: str, seeds: int, steps: int, learning_rates: Sequence[fl
     print("| learning rate | an update in each step | coverage rate |", end="")
     print(" by the mean, steps and time | by the sum | by default | of these delayed |")
     print("|---|---|---|---|---|---|---|")
-    over = []
+    by_default: list[float | None] = []
     for learning_rate in learning_rates:
         each = steps_to_target(task, 1.0, seeds, steps, learning_rate, None)
         for rate in (1.0, 1.5, 2.0):
             needed = [steps_to_target(task, rate, seeds, steps, learning_rate, merged) for merged in kinds]
-            said = [_over(each, count, rate) for count in needed]
-            over += [float(text.rpartition(" ")[2]) for text in said[-1:] if ", " in text]
+            times = [time_over(each, count, rate) for count in needed]
+            by_default.append(times[-1])
+            said = [
+                "not by all" if count is None or time is None else f"{count[0]:.0f}, {time:.2f}"
+                for count, time in zip(needed, times, strict=True)
+            ]
             delayed = "" if needed[-1] is None else f"{needed[-1][1]:.0f}"
             first = "not by all" if each is None else f"{each[0]:.0f}"
             print("| " + " | ".join((f"{learning_rate:g}", first, f"{rate:g}", *said, delayed)) + " |", flush=True)
-    if over:
-        record("deft-target", max(over))
+    if reached := [time for time in by_default if time is not None]:
+        record("deft-target", max(reached))
 
 
-def _over(each: tuple[float, float] | None, needed: tuple[float, float] | None, rate: float) -> str:
-    """Steps, and their time over that of an update in each step, by what steps were measured to take."""
+def time_over(each: tuple[float, float] | None, needed: tuple[float, float] | None, rate: float) -> float | None:
+    """Time to the target over that of an update in each step, by what steps were measured to take."""
     if each is None or needed is None:
-        return "not by all"
+        return None
     steps, delayed = needed
-    return f"{steps:.0f}, {(steps - delayed + delayed / THROUGHPUT[rate]) / each[0]:.2f}"
+    return (steps - delayed + delayed / THROUGHPUT[rate]) / each[0]
 
 
 def print_measured(latency: float, rates: Sequence[float], seeds: int, steps: int, learning_rate: float) -> None:

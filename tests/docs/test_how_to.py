@@ -63,7 +63,12 @@ def test_the_skeletons_of_schemes_train_as_they_stand(tmp_path):
     "line", re.findall(r"`(checkpoint: \{.*?\}{1,2})`", (HOW_TO / "store-checkpoints.md").read_text())
 )
 def test_each_place_of_checkpoints_is_one_that_a_job_may_name(line):
-    TrainingJob.model_validate(job(yaml.safe_load(line), ["python", "train.py"]))
+    written = yaml.safe_load(line)
+    accepted = TrainingJob.model_validate(job(written, ["python", "train.py"])).spec.checkpoint
+    assert accepted is not None
+    assert {name.replace("_", "") for name in accepted.model_fields_set} == {
+        name.lower() for name in written["checkpoint"]
+    }
 
 
 def test_the_network_file_is_accepted(tmp_path):

@@ -7,12 +7,12 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from doc_pages import ROOT, Block
+from kit.run_processes import wait_until
 from tutorial_page import blocks, commands, write_file
 
 RUNS = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -100,11 +100,8 @@ class TestSurviveAKill:
                 ["bash", "-c", train], cwd=tmp_path, env=environment, stdout=output, stderr=subprocess.STDOUT
             )
         try:
-            deadline = time.monotonic() + 200
-            while "epoch 1:" not in (text := (tmp_path / "output").read_text()):
-                assert training.poll() is None, text
-                assert time.monotonic() < deadline, text
-                time.sleep(0.2)
+            wait_until(lambda: training.poll() is not None or "epoch 1:" in (tmp_path / "output").read_text(), 200)
+            assert training.poll() is None, (tmp_path / "output").read_text()
             shell(kill, tmp_path, environment)
             training.wait(200)
         finally:
