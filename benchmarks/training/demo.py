@@ -33,6 +33,8 @@ def main() -> None:
             subprocess.run([sys.executable, "-m", "trimtab", *map(str, argv)], check=True)
         summaries = read_comparison(directory).summaries
     adaptive, dense = summaries["adaptive"], summaries["dense"]
+    if not (adaptive.valid and dense.valid):
+        raise SystemExit("the emulator could not keep up with its network: run it again while the machine is quiet")
     if adaptive.seconds_to_target is None or dense.seconds_to_target is None:
         raise SystemExit("one of the runs did not reach the target")
     record("demo-target-time", adaptive.seconds_to_target / dense.seconds_to_target)
